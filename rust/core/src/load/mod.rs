@@ -1,0 +1,26 @@
+//! From what people have on disk to a [`Source`]: vocabulary, template and options.
+
+use crate::token::TokenId;
+use crate::tokenizer::Vocabulary;
+
+pub mod gguf;
+pub mod hf;
+
+/// What a model's files say, before a family is chosen for it.
+pub struct Source {
+    /// A name for people: the folder's or the GGUF's own.
+    pub name: String,
+    /// Encoder, pieces and added tokens.
+    pub vocabulary: Vocabulary,
+    /// The chat template's text.
+    pub template: String,
+    /// `bos_token` as the template sees it; empty when there is none.
+    pub bos_token: String,
+    /// `eos_token` as the template sees it; empty when there is none.
+    pub eos_token: String,
+    /// Ids that end a turn: `eos_token_id` of `generation_config.json`, `config.json`,
+    /// the tokenizer's own, or the GGUF's `eos`/`eot`/`eom`. Sorted, no duplicates.
+    pub stop_token_ids: Vec<TokenId>,
+    /// Trained context length in tokens, where the files say it.
+    pub context_length: Option<usize>,
+}

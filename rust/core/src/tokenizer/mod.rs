@@ -1,0 +1,77 @@
+//! Text to ids. Two encoders behind one trait: [`fast`] does the work, [`hf`] is the reference
+//! and the fallback. [`cuts`] says at which ids a prompt may be cut.
+
+use crate::error::Result;
+use crate::token::TokenId;
+
+pub mod cuts;
+pub mod fast;
+pub mod hf;
+
+/// Encodes one text run. Never adds a BOS or any other token of its own: what a prompt starts
+/// with is the family's business.
+pub trait Encoder: Send + Sync {
+    /// Appends the ids of `text` to `out`. With `control` false, no added token is matched: a
+    /// literal `<|im_end|>` becomes ordinary tokens (D2, `trust = "strict"`). With `control`
+    /// true, added tokens match as the reference tokenizer's do.
+    ///
+    /// # Errors
+    /// Only on a tokenizer's internal failure, as [`crate::ErrorKind::Invariant`].
+    fn encode(&self, text: &str, control: bool, out: &mut Vec<TokenId>) -> Result<()>;
+
+    /// The name shown in dumps: `fastokens` or `tokenizers`.
+    fn name(&self) -> &'static str;
+}
+
+/// One added token of a vocabulary, with the flags that decide whether a cut beside it is safe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the flags of tokenizer.json, by their names")]
+pub struct AddedToken {
+    /// Its id.
+    pub id: TokenId,
+    /// The text that it matches.
+    pub content: String,
+    /// Swallows white space before it.
+    pub lstrip: bool,
+    /// Swallows white space after it.
+    pub rstrip: bool,
+    /// Matches whole words only.
+    pub single_word: bool,
+    /// Is matched in the normalized text.
+    pub normalized: bool,
+    /// Is left out of decoded text by default.
+    pub special: bool,
+}
+
+/// What one id stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Ordinary bytes of text (maybe half a character).
+    Bytes(Box<[u8]>),
+    /// An added token: its text, and whether it is special.
+    Added(Box<str>, bool),
+    /// The vocabulary has no such id.
+    Unknown,
+}
+
+/// A vocabulary read from disk: the encoder, the bytes of every id, and the added tokens.
+pub struct Vocabulary {
+    /// The encoder that serves.
+    pub encoder: Box<dyn Encoder>,
+    /// The encoder that checks it (always `tokenizers`).
+    pub reference: Box<dyn Encoder>,
+    /// Indexed by id.
+    pub pieces: Vec<Piece>,
+    /// In order of id.
+    pub added: Vec<AddedToken>,
+    /// blake3 of everything that decides an encoding.
+    pub fingerprint: [u8; 32],
+}
+
+impl Vocabulary {
+    /// The id of the added token with exactly this text.
+    #[must_use]
+    pub fn added_id(&self, content: &str) -> Option<TokenId> {
+        self.added.iter().find(|token| token.content == content).map(|token| token.id)
+    }
+}

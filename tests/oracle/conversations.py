@@ -275,3 +275,52 @@ def settled(items: Sequence[Item]) -> list[int]:
         if not waiting:
             places.append(count)
     return places
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says in a turn, in its family's form."""
+
+    reasoning: str | None
+    text: str | None
+    calls: tuple[tuple[str, str], ...]
+
+    @property
+    def output(self) -> bytes:
+        """As ``Profile.encode_output`` takes it."""
+        said: dict[str, Any] = {}
+        if self.reasoning is not None:
+            said["reasoning"] = self.reasoning
+        if self.text is not None:
+            said["text"] = self.text
+        if self.calls:
+            said["calls"] = [{"name": name, "arguments": raw} for name, raw in self.calls]
+        return json.dumps(said).encode()
+
+
+_ARGUMENTS = st.sampled_from(
+    (
+        "{}",
+        '{"b":1,  "a":2}',
+        '{"path": "src/a b.py", "lines": [1, 2.50, 1e3]}',
+        '{"nested": {"s": "} \\" {", "n": null, "é": "\\u00e9\\n"}}',
+        '{"text": "中文 🙂 e\u0301"}',
+    )
+)
+
+
+@st.composite
+def answers(draw: st.DrawFn, *, thinks: bool) -> Answer:
+    """An answer that says something. Its texts are trimmed, and spell no marker of any family."""
+
+    def said(pieces: int) -> str:
+        text = draw(texts(adversarial=False, min_pieces=1, max_pieces=pieces)).strip()
+        return text or "said"
+
+    shape = draw(st.sampled_from(("text", "calls", "both")))
+    calls = st.tuples(_NAMES, _ARGUMENTS)
+    return Answer(
+        reasoning=said(4) if thinks and draw(st.booleans()) else None,
+        text=said(6) if shape != "calls" else None,
+        calls=tuple(draw(st.lists(calls, min_size=1, max_size=3))) if shape != "text" else (),
+    )

@@ -126,10 +126,14 @@ class Model:
 
         SmolLM2 has none for 21 bytes (0x04, 0x16, 0xf1 and others); every tokenizer drops them.
         """
+        single = {spelled[0] for spelled in self._bytes.values() if len(spelled) == 1}
+        return bytes(byte for byte in self.normal(text) if byte in single)
+
+    def normal(self, text: str) -> bytes:
+        """The bytes of a text as the model's normaliser leaves it."""
         if self.bare.normalizer is not None:
             text = self.bare.normalizer.normalize_str(text)
-        single = {spelled[0] for spelled in self._bytes.values() if len(spelled) == 1}
-        return bytes(byte for byte in text.encode() if byte in single)
+        return text.encode()
 
     def skeleton(self, ids: Iterable[int]) -> list[str]:
         """The added tokens among ``ids``, in order."""

@@ -1,0 +1,104 @@
+# turnwire: every command a person needs. `make` lists them.
+#
+# Needs Rust, CPython 3.11 or later with venv, Node with npm (for the tests' clients) and a C compiler;
+# everything else comes from PyPI, crates.io and npm. Each step leaves a stamp, so that a second run
+# only does what has changed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+NODE := tests/clients/node
+ARGS ?=
+
+# pyo3 links against this interpreter's ABI; naming it keeps cargo from building twice.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+RUST_SOURCES := $(shell find rust -name "*.rs" -o -name Cargo.toml)
+CARGO_FILES := Cargo.toml $(wildcard Cargo.lock) $(wildcard rust-toolchain.toml)
+
+.PHONY: help
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+# --- what people run --------------------------------------------------------------------------
+
+.PHONY: serve
+serve: $(STAMPS)/extension ## Build, install and serve the demo model (ARGS="--port 9000" and so on)
+	@$(BIN)/turnwire serve $(ARGS)
+
+.PHONY: test
+test: lint types rust-test py-test ## Set up and pass every test
+
+.PHONY: bench
+bench: $(STAMPS)/dev $(STAMPS)/extension vocab ## Measure turns and write bench/record/DATE-MACHINE.csv
+	$(BIN)/python -m pytest bench --record $(ARGS)
+
+.PHONY: wheel
+wheel: $(STAMPS)/dev ## Build the one abi3 wheel into dist/
+	$(BIN)/maturin build --release --out dist
+
+.PHONY: clean
+clean: ## Remove what was built and installed (fetched files stay in .cache)
+	rm -rf target dist $(VENV) $(NODE)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# --- the parts of `make test` -----------------------------------------------------------------
+
+.PHONY: lint
+lint: $(STAMPS)/dev ## rustfmt, clippy, ruff
+	cargo fmt --all --check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: types
+types: $(STAMPS)/dev $(STAMPS)/extension ## mypy strict, and the stub against the real extension
+	$(BIN)/mypy
+	$(BIN)/stubtest turnwire._core --mypy-config-file pyproject.toml
+
+.PHONY: rust-test
+rust-test: vocab ## Test the core (no Python needed)
+	cargo test --locked
+
+.PHONY: py-test
+py-test: $(STAMPS)/dev $(STAMPS)/extension $(NODE)/node_modules/.package-lock.json vocab ## Test the rest
+	$(BIN)/python -m pytest tests bench --benchmark-disable $(ARGS)
+
+.PHONY: vocab
+vocab: $(STAMPS)/vocab ## Fetch the tests' vocabularies and the demo model into .cache
+
+# --- stamps -----------------------------------------------------------------------------------
+
+$(STAMPS)/venv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "turnwire needs Python 3.11 or later")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first with dependency groups
+	mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/build: pyproject.toml | $(STAMPS)/venv
+	$(BIN)/python -m pip install --quiet --group build
+	touch $@
+
+$(STAMPS)/dev: pyproject.toml $(STAMPS)/build
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+# The package itself, editable, with the extension optimised (its [tool.maturin] profile) and the demo engine.
+$(STAMPS)/extension: $(RUST_SOURCES) $(CARGO_FILES) pyproject.toml $(STAMPS)/build
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[local]'
+	touch $@
+
+$(STAMPS)/vocab: scripts/fetch_vocabularies.py | $(STAMPS)/venv
+	$(BIN)/python scripts/fetch_vocabularies.py
+	touch $@
+
+$(NODE)/node_modules/.package-lock.json: $(NODE)/package.json $(NODE)/package-lock.json
+	cd $(NODE) && npm ci --no-audit --no-fund --loglevel=error
+	touch $@

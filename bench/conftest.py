@@ -1,0 +1,103 @@
+"""Writes what was measured to ``bench/record/DATE-MACHINE.csv`` (with ``--record``) and prints the
+ratios that matter."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import os
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECORD = Path(__file__).parent / "record"
+
+ROWS = pytest.StashKey[list[dict[str, Any]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", action="store_true", help="write bench/record/DATE-MACHINE.csv")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[ROWS] = []
+
+
+@pytest.fixture
+def measured(benchmark: Any, request: pytest.FixtureRequest) -> Any:
+    """Call it after the measurement with what the row is about."""
+
+    def add(**about: Any) -> None:
+        if benchmark.stats is None:  # --benchmark-disable: run for correctness only
+            return
+        stats = benchmark.stats.stats
+        request.config.stash[ROWS].append(
+            about
+            | {
+                "rounds": stats.rounds,
+                "median_us": round(stats.median * 1e6, 1),
+                "min_us": round(stats.min * 1e6, 1),
+                "q1_us": round(stats.q1 * 1e6, 1),
+                "q3_us": round(stats.q3 * 1e6, 1),
+            }
+        )
+
+    return add
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    rows = config.stash[ROWS]
+    if not rows:
+        return
+    write = terminalreporter.write_line
+    terminalreporter.section("turns: medians in µs")
+    medians = {(row["contender"], row["history_tokens"]): row["median_us"] for row in rows}
+    contenders = sorted({contender for contender, _ in medians})
+    sizes = sorted({size for _, size in medians})
+    write(f"{'history':>10}" + "".join(f"{contender:>24}" for contender in contenders))
+    for size in sizes:
+        cells = (medians.get((contender, size)) for contender in contenders)
+        write(f"{size:>10}" + "".join(f"{cell or '-':>24}" for cell in cells))
+    for contender in contenders:
+        small, large = (medians.get((contender, size)) for size in (10_000, 200_000))
+        if small and large:
+            write(f"{contender}: 200k / 10k = {large / small:.2f}")
+    for size in sizes:
+        open_, naive = (medians.get((name, size)) for name in ("turnwire open", "jinja2 + HF"))
+        if open_ and naive:
+            write(f"at {size}: jinja2 + HF / turnwire = {naive / open_:,.0f}")
+    if config.getoption("--record"):
+        write(f"written: {_write(rows)}")
+
+
+def _write(rows: list[dict[str, Any]]) -> Path:
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    machine = re.sub(r"\W+", "-", _cpu()).strip("-").lower()
+    path = RECORD / f"{date}-{machine}.csv"
+    RECORD.mkdir(exist_ok=True)
+    setting = {
+        "date": date,
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("turnwire", "tokenizers", "jinja2")},
+    }
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*setting, *rows[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(setting | row for row in rows)
+    return path
+
+
+def _cpu() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = re.search(r"model name\s*:\s*(.+)", text)
+    return re.sub(r"\((R|TM)\)|CPU|@.*", "", found[1]).strip() if found else platform.machine()

@@ -4,7 +4,7 @@ ratios that matter."""
 from __future__ import annotations
 
 import csv
-import datetime
+import datetime as dt
 import os
 import platform
 import re
@@ -75,7 +75,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _write(rows: list[dict[str, Any]]) -> Path:
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    date = dt.datetime.now(dt.UTC).date().isoformat()
     machine = re.sub(r"\W+", "-", _cpu()).strip("-").lower()
     path = RECORD / f"{date}-{machine}.csv"
     RECORD.mkdir(exist_ok=True)

@@ -28,8 +28,8 @@ POOL = 64
 pytestmark = pytest.mark.timeout(900)
 
 INSTRUCTIONS = (
-    "You are a coding agent. Work step by step: read what you need, change as little as you can, and "
-    "say what you have found. Never guess what a file contains.\n"
+    "You are a coding agent. Work step by step: read what you need, change as little as you can, "
+    "and say what you have found. Never guess what a file contains.\n"
 ) * 8
 
 TOOLS = [

@@ -12,7 +12,7 @@ of OpenAI's and the parameter's path.
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -25,6 +25,7 @@ from turnwire.errors import (
 )
 
 _ABSENT = Raw(b"")
+_EMPTY_ARRAY = Raw(b"[]")
 
 
 class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,12 +52,12 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The ``stream_options`` object. This server never pads, so both values are honoured."""
+    """The ``stream_options`` object. This server never pads, so it has nothing to do."""
 
     include_obfuscation: bool | None = None
 
 
-class PromptCacheOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PromptCacheOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The ``prompt_cache_options`` object; ``prewarm`` is the same as ``generate: false``."""
 
     mode: str | None = None
@@ -69,7 +70,8 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of ``POST /v1/responses`` and of ``response.create`` (protocol §3.2).
 
     A Raw field is ``b""`` when absent and may hold the JSON ``null``; :func:`given` says whether it
-    holds a value. None means absent or ``null`` everywhere else.
+    holds a value. None means absent or ``null`` everywhere else. Raw fields are views of the
+    message, which lives as long as they do.
     """
 
     model: str | None = None
@@ -140,9 +142,6 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.input if given(self.input) else _EMPTY_ARRAY
 
 
-_EMPTY_ARRAY = Raw(b"[]")
-
-
 class CreateFrame(
     CreateRequest, frozen=True, kw_only=True, tag_field="type", tag="response.create"
 ):
@@ -152,26 +151,33 @@ class CreateFrame(
 class CancelFrame(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="response.cancel"
 ):
-    """``response.cancel``, an extension that Pipecat sends, and Codex's ``response.interrupt``.
+    """``response.cancel``, an extension that Pipecat sends.
 
-    ``response_id`` may be any JSON value: one that names no active response is ignored.
+    Its fields may be any JSON: what names no active response is ignored, as a reply with an error
+    would be charged to a turn (protocol §3.1).
     """
 
     response_id: Any = None
     stream_id: Any = None
 
 
-class SteerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="response.steer"):
-    """``response.steer`` (protocol §7), which this server always declines."""
+class InterruptFrame(
+    CancelFrame, frozen=True, kw_only=True, tag_field="type", tag="response.interrupt"
+):
+    """``response.interrupt``, which Codex knows: the same as a cancel (codex.md §1)."""
 
-    previous_response_id: str = ""
+
+class SteerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="response.steer"):
+    """``response.steer`` (protocol §7), which this server declines."""
+
+    previous_response_id: Any = None
     input: Raw = _ABSENT
 
 
 class ProcessedFrame(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="response.processed"
 ):
-    """``response.processed``, sent by Codex: swallowed, as any reply would poison its next turn."""
+    """``response.processed``, which Codex sends; any reply would poison its next turn."""
 
 
 class UnsupportedFrame(msgspec.Struct, frozen=True):
@@ -181,6 +187,39 @@ class UnsupportedFrame(msgspec.Struct, frozen=True):
 
 
 Frame: TypeAlias = CreateFrame | CancelFrame | SteerFrame | ProcessedFrame | UnsupportedFrame
+_Known = CreateFrame | CancelFrame | InterruptFrame | SteerFrame | ProcessedFrame
+T = TypeVar("T")
+
+
+class _StreamId(msgspec.Struct):
+    stream_id: Any = None
+
+
+_frames: msgspec.json.Decoder[_Known] = msgspec.json.Decoder(_Known)
+_creates = msgspec.json.Decoder(CreateRequest)
+_objects = msgspec.json.Decoder(dict[str, Raw])
+_stream_ids = msgspec.json.Decoder(_StreamId)
+_CREATE = "response.create"
+
+SERVED_FRAMES = (_CREATE, "response.cancel", "response.steer")
+"""The frame types an error lists; Codex's two private ones are taken as well."""
+
+# `Expected `float | null`, got `str` - at `$.temperature``; the path never holds client's text.
+_WITH_PATH = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+_MISMATCH = re.compile(r"Expected `(?P<expected>[^`]*)`(?:, got `(?P<got>[^`]*)`)?")
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_WORDS = {
+    "array": "an array",
+    "bool": "a boolean",
+    "float": "a number",
+    "int": "an integer",
+    "null": "null",
+    "object": "an object",
+    "str": "a string",
+}
 
 
 def given(raw: Raw) -> bool:
@@ -191,14 +230,95 @@ def given(raw: Raw) -> bool:
 
 def decode_create(body: bytes) -> CreateRequest:
     """Decode an HTTP body. Raises RequestError; ``param`` names the parameter at fault."""
-    raise NotImplementedError
+    utf8(body, "request body")
+    try:
+        return _decode(_creates, body, "request body")
+    except msgspec.ValidationError as error:
+        raise _mismatch(str(error), "The request body") from None
 
 
 def decode_frame(data: str | bytes) -> Frame:
     """Decode a WebSocket frame, text or binary (protocol §3.1).
 
     Raises RequestError for what is not a JSON object with a string ``type``, InvalidStreamIdError
-    for a ``stream_id`` that is not a string, and InvalidValueError for a create whose envelope has
-    a wrong type somewhere.
+    for a create's ``stream_id`` that is not a string, and InvalidValueError for another field of
+    it that has a wrong type.
     """
-    raise NotImplementedError
+    return parse_frame(utf8(data, "frame"))
+
+
+def parse_frame(body: bytes) -> Frame:
+    """Do what :func:`decode_frame` does, to what is known to be UTF-8."""
+    try:
+        return _decode(_frames, body, "frame")
+    except msgspec.ValidationError as error:
+        return _unknown_frame(body, error)
+
+
+def stream_id_of(body: bytes) -> str | None:
+    """Which stream a frame names, when :func:`decode_frame` refused it for something else."""
+    try:
+        found = _stream_ids.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return found.stream_id if isinstance(found.stream_id, str) else None
+
+
+def utf8(data: str | bytes, noun: str) -> bytes:
+    """Take what came as bytes. Raises RequestError when it is not, or cannot be, UTF-8."""
+    # msgspec does not look into what it skips, so bytes are checked here, whole.
+    try:
+        if isinstance(data, str):
+            return data.encode()
+        if not data.isascii():
+            data.decode()
+    except UnicodeError:
+        raise RequestError(f"The {noun} is not valid UTF-8.") from None
+    return data
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes, noun: str) -> T:
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        detail = str(error).removeprefix("JSON is malformed: ")
+        if _LONE_SURROGATE.search(body):
+            detail = "a \\u escape is half of a surrogate pair"
+        raise RequestError(f"The {noun} is not valid JSON: {detail}.") from None
+    except RecursionError:
+        raise RequestError(f"The {noun} is nested too deeply.") from None
+
+
+def _unknown_frame(body: bytes, error: msgspec.ValidationError) -> Frame:
+    try:
+        raw = _objects.decode(body).get("type")
+        kind = None if raw is None else msgspec.json.decode(raw, type=str)
+    except (msgspec.MsgspecError, RecursionError):
+        raise RequestError("A frame must be a JSON object with a string 'type'.") from None
+    if kind is None:
+        raise MissingParameterError("Missing required parameter: 'type'.", param="type")
+    if kind != _CREATE:
+        return UnsupportedFrame(kind)
+    raise _mismatch(str(error), "The frame") from None
+
+
+def _mismatch(message: str, noun: str) -> RequestError:
+    match = _WITH_PATH.fullmatch(message)
+    what, path = (match["what"], match["path"]) if match is not None else (message, None)
+    mismatch = _MISMATCH.match(what)
+    if not path:
+        return RequestError(f"{noun} must be a JSON object.")
+    param = path.replace("[...]", "")
+    if param == "stream_id":
+        return InvalidStreamIdError()
+    if mismatch is None:
+        return InvalidValueError(f"Invalid value for '{param}': {what.lower()}.", param=param)
+    expected = [name for name in mismatch["expected"].split(" | ") if name != "null"]
+    wanted = " or ".join(_WORDS.get(name, name) for name in expected)
+    got = mismatch["got"]
+    instead = f", but got {_WORDS.get(got, got)} instead" if got else ""
+    return InvalidValueError(
+        f"Invalid type for '{param}': expected {wanted}{instead}.", param=param
+    )

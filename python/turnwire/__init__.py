@@ -1,0 +1,31 @@
+"""turnwire: the Responses API in WebSocket mode for self-hosted models.
+
+``turnwire.app(config)`` is the ASGI app, ``turnwire.Config`` its settings, ``turnwire._core`` the
+tokenizing core. The first two need ``pip install 'turnwire[server]'`` and are imported on first
+use, so that the core can be embedded without them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnwire._core import __version__
+
+if TYPE_CHECKING:
+    from turnwire.config import Config
+    from turnwire.server.app import app
+
+__all__ = ["Config", "__version__", "app"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs the server's libraries when it is asked for."""
+    if name == "app":
+        from turnwire.server.app import app  # noqa: PLC0415
+
+        return app
+    if name == "Config":
+        from turnwire.config import Config  # noqa: PLC0415
+
+        return Config
+    raise AttributeError(f"module 'turnwire' has no attribute '{name}'")

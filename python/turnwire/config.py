@@ -1,0 +1,358 @@
+"""Every setting, named once.
+
+A value is taken from the first of these that has it: command-line flags, the environment
+(``TURNWIRE_SECTION__NAME``), a TOML file, the default below. An unknown name is an error that says
+which, so that a typing mistake cannot switch a limit off. ``docs/configuration.md`` lists the same
+fields, and a test keeps it complete.
+
+Secrets are :class:`pydantic.SecretStr`: no ``repr``, log line or ``--print-config`` shows them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from turnwire.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+KIB = 1024
+MIB = 1024 * KIB
+
+ENV_PREFIX = "TURNWIRE_"
+ENV_DELIMITER = "__"
+
+MIN_KEY_LENGTH = 16
+"""Shorter API keys can be guessed; the server refuses to start with one."""
+
+HASHED_KEY_PREFIX = "sha256:"
+
+
+def _split(value: object) -> object:
+    """Let a list be written ``a,b`` in an environment variable (JSON works as well)."""
+    if isinstance(value, str):
+        if value.lstrip().startswith("["):
+            return json.loads(value)
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+Bytes = Annotated[int, Field(ge=KIB)]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+
+
+class Section(BaseModel):
+    """One table of the TOML file. Immutable; unknown names are refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+
+class ServerSection(Section):
+    """Where the server listens, and how it treats clients' sockets."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. One that other machines can reach needs `auth.keys`."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8787
+    """TCP port; 0 lets the system choose one."""
+    root_path: str = ""
+    """Path prefix that a reverse proxy strips before it forwards, such as `/llm`."""
+    origins: Names = ()
+    """Browser origins that may connect, such as `https://app.example`; `*` allows all. Empty: every
+    request with an `Origin` header is refused (SDKs and agents send none)."""
+    keep_alive_seconds: Seconds = 15.0
+    """A response silent for this long repeats `response.in_progress`, so that its client waits."""
+    write_deadline_seconds: Seconds = 30.0
+    """A client that does not read for this long while events wait for it is cut off."""
+    send_buffer_bytes: Annotated[int, Field(ge=4 * KIB)] = 256 * KIB
+    """Kernel send buffer (SO_SNDBUF) of a socket: what a slow reader can hide in."""
+    drain_seconds: Annotated[float, Field(ge=0)] = 30.0
+    """After SIGTERM, responses in flight may take this long. A second signal ends them at once."""
+    drain_jitter_seconds: Annotated[float, Field(ge=0)] = 1.0
+    """While draining, idle sockets are closed spread over this time, lest all reconnect at once."""
+
+
+class WebSocketSection(Section):
+    """What is particular to WebSocket."""
+
+    enabled: bool = True
+    """Off: upgrades are answered 426, which sends clients to HTTP on the same path at once."""
+    compression: bool = False
+    """Offer permessage-deflate. It costs half of the throughput and 35 KiB per connection."""
+    ping_seconds: Seconds = 20.0
+    """Interval of protocol-level pings."""
+    ping_timeout_seconds: Seconds = 20.0
+    """A client that leaves a ping unanswered for this long is gone."""
+
+
+class LimitsSection(Section):
+    """How much of everything. Beyond a limit the client is told, never dropped silently."""
+
+    frame_bytes: Bytes = 32 * MIB
+    """Largest WebSocket message; beyond it the socket closes with 1009."""
+    body_bytes: Bytes = 32 * MIB
+    """Largest HTTP request body; beyond it 413."""
+    connections: Count = 1024
+    """Open WebSocket connections; beyond it 429."""
+    connections_per_principal: Count = 256
+    """The same for one API key; beyond it 429."""
+    turns: Count = 256
+    """Responses in progress in the whole server; beyond it 429."""
+    turns_per_principal: Count = 128
+    """The same for one API key; beyond it 429."""
+    active_per_connection: Count = 16
+    """Responses in progress on one connection; more of them wait."""
+    lanes_per_connection: Annotated[int, Field(ge=0)] = 32
+    """Distinct `stream_id`s that one connection may name in its life; beyond it 400."""
+    queued_per_connection: Count = 64
+    """Requests that may wait on one connection; beyond it 429."""
+    queued_bytes_per_connection: Bytes = 64 * MIB
+    """Bytes of such requests; beyond it 429."""
+    connection_seconds: Seconds = 3600.0
+    """Lifetime of a connection. After it, what is in flight finishes and nothing new starts."""
+    unread_replies: Count = 1024
+    """Error replies that may wait for a client that sends but does not read; beyond it, cut off."""
+
+
+class AuthSection(Section):
+    """Who may connect."""
+
+    keys: dict[str, SecretStr] = Field(default_factory=dict)
+    """API keys by name: a key itself (at least 16 characters), or `sha256:` and its SHA-256 in hex.
+    Without keys everyone may connect, which is allowed on loopback only."""
+
+    @field_validator("keys")
+    @classmethod
+    def _strong(cls, keys: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, key in keys.items():
+            value = key.get_secret_value()
+            if value.startswith(HASHED_KEY_PREFIX):
+                digest = value.removeprefix(HASHED_KEY_PREFIX).lower()
+                if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+                    raise ValueError(f"the SHA-256 of key '{name}' must be 64 hexadecimal digits")
+            elif len(value) < MIN_KEY_LENGTH:
+                raise ValueError(f"key '{name}' is shorter than {MIN_KEY_LENGTH} characters")
+        return keys
+
+
+class ModelSection(Section):
+    """What is served, under which name."""
+
+    name: str | None = None
+    """Name that clients ask for. Default: the engine's own name for its model."""
+    aliases: Names = ()
+    """Other names that mean the same model; `*` accepts any name."""
+    tokenizer: Path | None = None
+    """Hugging Face folder or GGUF with vocabulary and template. Default: the engine's own file."""
+    trust: Literal["strict", "compat"] = "strict"
+    """`strict`: text can never become a control token. `compat`: token for token what vLLM does."""
+
+
+class EngineSection(Section):
+    """Who samples."""
+
+    kind: Literal["llamacpp", "sim"] = "llamacpp"
+    """`llamacpp`: llama.cpp in a child process. `sim`: scripted answers by a clock, no model."""
+    gguf: Path | None = None
+    """Model file for llama.cpp. Default: the demo model, SmolLM2-135M-Instruct."""
+    script: Path | None = None
+    """JSON script of the sim's answers. Default: a built-in one."""
+    prewarm: bool = True
+    """After a `generate: false` request, fill the engine's prefix cache in the background."""
+
+
+class StoreSection(Section):
+    """Where responses with `store: true` (the default) are kept."""
+
+    kind: Literal["memory"] = "memory"
+    """`memory`: this process only; a restart forgets all."""
+    max_responses: Count = 1024
+    """Responses kept; beyond it the least recently used one is forgotten."""
+
+
+class LogSection(Section):
+    """What is written to standard error. Prompts, outputs and keys never are."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is written."""
+    access: bool = True
+    """One line per request: method, path without query, status, milliseconds."""
+    debug: bool = False
+    """Record each turn's token counts and times, and serve them at `GET /debug/turns`."""
+    debug_turns: Count = 512
+    """How many such records are kept."""
+
+
+class Config(BaseSettings):
+    """The whole configuration.
+
+    ``Config()`` reads the environment; :func:`load` a file and flags as well.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    SECTIONS: ClassVar[tuple[str, ...]] = (
+        "server", "websocket", "limits", "auth", "model", "engine", "store", "log",
+    )  # fmt: skip
+
+    server: ServerSection = ServerSection()
+    websocket: WebSocketSection = WebSocketSection()
+    limits: LimitsSection = LimitsSection()
+    auth: AuthSection = AuthSection()
+    model: ModelSection = ModelSection()
+    engine: EngineSection = EngineSection()
+    store: StoreSection = StoreSection()
+    log: LogSection = LogSection()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put flags over environment over file (no ``.env`` files, no secrets folder)."""
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @property
+    def public(self) -> bool:
+        """Whether the server listens beyond this machine."""
+        return not is_loopback(self.server.host)
+
+    def check(self) -> None:
+        """Raise ConfigError for a combination that is not safe or cannot work (D11)."""
+        if self.public and not self.auth.keys:
+            raise ConfigError(
+                f"server.host is {self.server.host}, which other machines can reach, and there are "
+                'no API keys. Set auth.keys (for instance TURNWIRE_AUTH__KEYS=\'{"me": "sk-…"}\') '
+                "or listen on 127.0.0.1.",
+                param="auth.keys",
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host`` names this machine only. A name other than localhost counts as public."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def load(
+    file: Path | None = None, flags: Mapping[str, Mapping[str, object]] | None = None
+) -> Config:
+    """Return the configuration of flags, environment and ``file`` (or ``$TURNWIRE_CONFIG``).
+
+    ``flags`` holds only what was given, by section. Raises ConfigError that names the setting, and
+    never quotes a value (it may be a secret).
+    """
+    if file is None and (named := os.environ.get(f"{ENV_PREFIX}CONFIG")):
+        file = Path(named)
+    if file is not None and not file.is_file():
+        raise ConfigError(f"no such configuration file: {file}")
+    _refuse_unknown_environment()
+    layered = type("Config", (Config,), {"model_config": SettingsConfigDict(toml_file=file)})
+    given = {section: dict(values) for section, values in (flags or {}).items() if values}
+    try:
+        config = cast("Config", layered(**given))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    except ValidationError as error:
+        raise ConfigError(_explain(error), param=_path(error.errors()[0]["loc"])) from None
+    except ValueError as error:  # pydantic-settings: a variable that should hold JSON does not
+        raise ConfigError(f"a {ENV_PREFIX}* variable cannot be read: {error}") from None
+    config.check()
+    return config
+
+
+def _refuse_unknown_environment() -> None:
+    """Raise ConfigError for a variable of no section: pydantic-settings would ignore it."""
+    for name in os.environ:
+        section, delimiter, _ = name.removeprefix(ENV_PREFIX).lower().partition(ENV_DELIMITER)
+        if name.startswith(ENV_PREFIX) and delimiter and section not in Config.SECTIONS:
+            raise ConfigError(f"unknown setting in the environment: {name}", param=name)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for fault in error.errors(include_input=False, include_url=False):
+        path = _path(fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(path, [name for name, _ in fields()], n=1)
+            lines.append(
+                f"unknown setting '{path}'" + (f" (did you mean '{near[0]}'?)" if near else "")
+            )
+        else:
+            lines.append(f"{path}: {fault['msg']}")
+    return "; ".join(lines)
+
+
+def fields() -> Iterator[tuple[str, Any]]:
+    """Yield every setting as ``(section.name, pydantic field)``."""
+    for section in Config.SECTIONS:
+        model = cast("type[Section]", Config.model_fields[section].annotation)
+        for name, field in model.model_fields.items():
+            yield f"{section}.{name}", field
+
+
+def print_toml(config: Config) -> str:
+    """Return the configuration as a TOML file, secrets hidden, unset values as comments."""
+    lines: list[str] = []
+    for section in Config.SECTIONS:
+        lines.append(f"[{section}]")
+        for name, value in getattr(config, section).model_dump(mode="json").items():
+            lines.append(f"# {name} =" if value is None else f"{name} = {_toml(value)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items())
+            + "}"
+        )
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,403 @@
+"""The ASGI app: routes, refusals and lifespan. ``turnwire.app(config)`` makes one.
+
+It mounts into any Starlette or FastAPI service under any prefix, or is served by
+:mod:`turnwire.server.lifespan`. Every failure leaves as JSON ``{"error": {…}}``, refused upgrades
+included, and none as a bare exception: uvicorn turns one into a lost socket without a close frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from turnwire.errors import (
+    InvariantError,
+    MethodNotAllowedError,
+    ModelNotFoundError,
+    NotFoundError,
+    OverloadedError,
+    StartupError,
+    TurnwireError,
+    UpgradeRequiredError,
+)
+from turnwire.protocol.events import error_body, error_headers
+from turnwire.server import http
+from turnwire.server.access import Access
+from turnwire.server.admission import DRAINING, Admission
+from turnwire.server.parts import build
+from turnwire.server.records import TurnRecords
+from turnwire.server.turns import Turns
+from turnwire.server.websocket import ABORT_EXTENSION, Connection
+from turnwire.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from turnwire._core import Node, Profile
+    from turnwire.config import Config
+    from turnwire.engine.base import Engine
+    from turnwire.store.base import Store
+
+log = logging.getLogger(__name__)
+
+RESPONSES = frozenset({"/v1/responses", "/responses", "/v1/codex/responses"})
+"""One path for both transports; the second and third are what some clients derive (H1, pi)."""
+
+MODELS = "/v1/models"
+
+LAST_EVENTS_SECONDS = 5.0
+"""After a drain has run out of time, how long the final events and closes may take."""
+
+POLL_SECONDS = 0.02
+
+Endpoint: TypeAlias = "Callable[[Request, Send], Awaitable[Response | None]]"
+"""Answers by returning a Response, or writes one itself and returns None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a started server consists of."""
+
+    admission: Admission
+    engine: Engine
+    profile: Profile
+    records: TurnRecords
+    store: Store[Node]
+    turns: Turns
+
+
+class TurnwireApp:
+    """An ASGI app that serves the Responses API. Start it by lifespan, ``startup`` or a request."""
+
+    def __init__(
+        self, config: Config, *, profile: Profile | None = None, engine: Engine | None = None
+    ) -> None:
+        """Use ``config``, and build what is not given of ``profile`` and ``engine`` from it."""
+        self.config = config
+        self.connections: set[Connection] = set()
+        self._given = profile, engine
+        self._service: Service | None = None
+        self._starting = asyncio.Lock()
+        self._created = int(time.time())
+        self._endpoints: dict[str, dict[str, Endpoint]] = {
+            **{path: {"POST": self._create, "GET": self._ask_to_upgrade} for path in RESPONSES},
+            MODELS: {"GET": self._models},
+            "/health": {"GET": self._health},
+            "/ready": {"GET": self._ready},
+        }
+        if config.log.debug:
+            self._endpoints["/debug/turns"] = {"GET": self._debug_turns}
+        self._http_app: ASGIApp = self._http
+        if config.server.origins:  # a listed browser page also needs CORS headers on HTTP
+            self._http_app = CORSMiddleware(
+                self._http,
+                allow_origins=config.server.origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+            )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one lifespan, request or socket."""
+        match scope["type"]:
+            case "lifespan":
+                await self._lifespan(receive, send)
+            case "http":
+                await self._http_app(scope, receive, send)
+            case "websocket":
+                await self._websocket(scope, receive, send)
+
+    # Life
+
+    async def startup(self) -> Service:
+        """Build the parts and start the engine, once. Raises StartupError."""
+        async with self._starting:
+            if self._service is None:
+                self._service = await self._start()
+            return self._service
+
+    async def _start(self) -> Service:
+        config = self.config
+        profile, engine = self._given
+        parts = await asyncio.to_thread(build, config, profile=profile, engine=engine)
+        await parts.engine.start()
+        admission = Admission(config, model=config.model.name or parts.engine.model)
+        records = TurnRecords(config.log.debug_turns if config.log.debug else 0)
+        store: Store[Node] = MemoryStore(max_responses=config.store.max_responses)
+        log.info("stored responses are kept in memory only: a restart forgets them")
+        turns = Turns(
+            profile=parts.profile,
+            engine=parts.engine,
+            store=store,
+            admission=admission,
+            records=records,
+            keep_alive=config.server.keep_alive_seconds,
+            prewarm=config.engine.prewarm,
+        )
+        return Service(admission, parts.engine, parts.profile, records, store, turns)
+
+    async def shutdown(self) -> None:
+        """Drain without waiting, then stop the engine. Safe to call twice."""
+        if self._service is not None:
+            await self.drain(seconds=0)
+            await self._service.turns.warm_ups.close()
+            await self._service.engine.close()
+            self._service = None
+
+    async def drain(self, seconds: float | None = None) -> None:
+        """Let what is in flight finish, then close every socket with 1012.
+
+        From now on ``/ready`` is 503 and new creates get ``server_is_overloaded``. Responses that
+        take longer than ``seconds`` (default: ``server.drain_seconds``) end in
+        ``response.failed``. Safe to call twice: the shorter time wins.
+        """
+        service = self._service
+        if service is None:
+            return
+        service.admission.draining = True
+        limit = self.config.server.drain_seconds if seconds is None else seconds
+        jitter = min(self.config.server.drain_jitter_seconds, limit)
+        async with asyncio.TaskGroup() as closing:
+            for connection in tuple(self.connections):
+                closing.create_task(_drain(connection, jitter))
+            if not await self._quiet_within(service, limit):
+                service.turns.interrupt_all(OverloadedError(DRAINING))
+                if not await self._quiet_within(service, LAST_EVENTS_SECONDS):
+                    log.warning("%d connections did not close in time", len(self.connections))
+
+    async def _quiet_within(self, service: Service, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.connections or service.turns.in_progress:
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return True
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.startup()
+                except StartupError as error:
+                    await send({"type": "lifespan.startup.failed", "message": error.message})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.shutdown()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _started(self) -> Service:
+        """Return the service, starting it when mounted: nobody runs a mounted app's lifespan."""
+        if self._service is not None:
+            return self._service
+        try:
+            return await self.startup()
+        except StartupError as error:
+            log.error("cannot start: %s", error)  # noqa: TRY400 -- the message says it all
+            raise OverloadedError("The server could not start.") from error
+
+    # HTTP
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        access = Access(scope)
+
+        async def noting_status(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                access.status = message["status"]
+            await send(message)
+
+        try:
+            response = await self._endpoint(scope)(Request(scope, receive), noting_status)
+            if response is not None:
+                await response(scope, receive, noting_status)
+        except ClientDisconnect:
+            pass
+        except TurnwireError as error:
+            await http.error_response(error)(scope, receive, noting_status)
+        except Exception as error:
+            log.exception("a request failed")
+            if access.status is not None:
+                raise  # too late for an answer: the server cuts the stream
+            await http.error_response(InvariantError(str(error)))(scope, receive, noting_status)
+        finally:
+            access.write()
+
+    def _endpoint(self, scope: Scope) -> Endpoint:
+        path = route_path(scope)
+        if path.startswith(MODELS + "/"):
+            methods: dict[str, Endpoint] | None = {"GET": self._model}
+        else:
+            methods = self._endpoints.get(path)
+        if methods is None:
+            raise NotFoundError(f"Unknown request URL: {scope['method']} {path}.")
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if method not in methods:
+            raise MethodNotAllowedError(
+                f"Not allowed to {scope['method']} on {path}. Allowed: {', '.join(methods)}."
+            )
+        return methods[method]
+
+    async def _create(self, request: Request, send: Send) -> None:
+        service = await self._started()
+        principal = service.admission.identify(request.headers)
+        service.admission.check_open()
+        await http.create(
+            request, send, principal=principal, turns=service.turns, config=self.config
+        )
+
+    async def _ask_to_upgrade(self, request: Request, send: Send) -> Response:
+        """Answer a GET without a (surviving) ``Upgrade`` header: Codex goes on over HTTP."""
+        del request, send
+        error = UpgradeRequiredError(
+            "GET on this path is for WebSocket: send an upgrade, or POST over HTTP."
+        )
+        response = http.error_response(error)
+        response.headers["upgrade"] = "websocket"
+        response.headers["connection"] = "upgrade"
+        return response
+
+    async def _models(self, request: Request, send: Send) -> Response:
+        del send
+        service = await self._started()
+        service.admission.identify(request.headers)
+        return _json({"object": "list", "data": [self._describe(service.admission.model)]})
+
+    async def _model(self, request: Request, send: Send) -> Response:
+        del send
+        service = await self._started()
+        service.admission.identify(request.headers)
+        name = route_path(request.scope).removeprefix(MODELS + "/")
+        if not service.admission.known_model(name):
+            raise ModelNotFoundError(f"The model '{name}' does not exist.", param="model")
+        return _json(self._describe(name))
+
+    def _describe(self, model: str) -> dict[str, object]:
+        return {"id": model, "object": "model", "created": self._created, "owned_by": "turnwire"}
+
+    async def _health(self, request: Request, send: Send) -> Response:
+        del request, send
+        return _json({"status": "ok"})
+
+    async def _ready(self, request: Request, send: Send) -> Response:
+        del request, send
+        service = self._service
+        if service is None:
+            raise OverloadedError("The server is starting.")
+        service.admission.check_open()
+        if not service.engine.ready:
+            raise OverloadedError("The engine is not ready.")
+        return _json({"status": "ready"})
+
+    async def _debug_turns(self, request: Request, send: Send) -> Response:
+        del send
+        service = await self._started()
+        service.admission.identify(request.headers)
+        return _json({"object": "list", "data": service.records.newest_last()})
+
+    # WebSocket
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        access = Access(scope)
+        await receive()  # websocket.connect
+        with ExitStack() as held:
+            held.callback(access.write)
+            try:
+                connection = await self._admit(scope, receive, send, held)
+            except TurnwireError as error:
+                access.status = error.status
+                await _refuse_upgrade(scope, send, error)
+                return
+            except Exception as error:
+                log.exception("an upgrade failed")
+                await _refuse_upgrade(scope, send, InvariantError(str(error)))
+                return
+            offered = scope.get("subprotocols") or [None]
+            await send({"type": "websocket.accept", "subprotocol": offered[0]})
+            access.status = 101
+            self.connections.add(connection)
+            held.callback(self.connections.discard, connection)
+            await connection.serve()
+            access.close_code = connection.close_code
+
+    async def _admit(
+        self, scope: Scope, receive: Receive, send: Send, held: ExitStack
+    ) -> Connection:
+        if route_path(scope) not in RESPONSES:
+            raise NotFoundError(f"Unknown request URL: GET {route_path(scope)}.")
+        if not self.config.websocket.enabled:
+            raise UpgradeRequiredError("WebSocket is switched off here. Use HTTP on this path.")
+        service = await self._started()
+        principal = service.admission.identify(Headers(scope=scope))
+        held.enter_context(service.admission.connection(principal))
+        lent = scope.get("extensions", {}).get(ABORT_EXTENSION, {})
+        return Connection(
+            receive=receive,
+            send=send,
+            principal=principal,
+            turns=service.turns,
+            config=self.config,
+            abort=lent.get("abort"),
+        )
+
+
+def route_path(scope: Scope) -> str:
+    """Return the path below where the app is mounted, without a final slash."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    if root and path.startswith(root + "/"):
+        path = path.removeprefix(root)
+    return path.rstrip("/") or "/"
+
+
+async def _drain(connection: Connection, jitter: float) -> None:
+    if connection.idle:
+        await asyncio.sleep(random.uniform(0, jitter))  # noqa: S311 -- spreads load, no secret
+    connection.drain()
+
+
+async def _refuse_upgrade(scope: Scope, send: Send, error: TurnwireError) -> None:
+    """Answer an upgrade with a status and a JSON body (H9); without the extension, with 403."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        return
+    body = error_body(error)
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "connection": "close",
+        **error_headers(error),
+    }
+    await send(
+        {
+            "type": "websocket.http.response.start",
+            "status": error.status,
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+        }
+    )
+    await send({"type": "websocket.http.response.body", "body": body})
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+def app(
+    config: Config, *, profile: Profile | None = None, engine: Engine | None = None
+) -> TurnwireApp:
+    """Make the ASGI app. ``profile`` and ``engine`` default to what ``config`` names."""
+    config.check()
+    return TurnwireApp(config, profile=profile, engine=engine)

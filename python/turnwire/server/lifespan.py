@@ -1,0 +1,129 @@
+"""Serving the app with uvicorn: the socket, the signals, and a drain that loses no response.
+
+Left alone, every ASGI server kills the WebSocket responses in flight on SIGTERM (ecosystem.md §0,
+finding 2). Here the first signal drains and the second one ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from turnwire.errors import ConfigError
+from turnwire.server.socket import SocketProtocol
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from turnwire.config import Config
+    from turnwire.server.app import TurnwireApp
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+"""Connections that the kernel accepts ahead of us: all agents reconnect at once after a restart."""
+
+POLL_SECONDS = 0.05
+
+CLOSING_SECONDS = 2
+"""After the drain, how long uvicorn waits for sockets to close."""
+
+
+def bind(config: Config) -> socket.socket:
+    """Return the listening socket. Raises ConfigError when the address cannot be had.
+
+    Its send buffer is inherited by every accepted socket: by default the kernel would hold
+    4 MB for a reader that does not read, before anyone notices (ecosystem.md §4).
+    """
+    host, port = config.server.host, config.server.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, config.server.send_buffer_bytes
+            )
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"Cannot listen on {host} port {port}: {reason}. Is another server running there? "
+            "Choose another one with --port.",
+            param="server.port",
+        ) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+class DrainingServer(uvicorn.Server):
+    """A uvicorn server that drains the app before it closes connections."""
+
+    def __init__(self, config: uvicorn.Config, app: TurnwireApp) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain on the first signal, end now on the second, whichever they are."""
+        if self.should_exit:
+            self.force_exit = True
+        else:
+            super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, still answering ``/ready`` with 503; then let uvicorn close what is left."""
+        log.info("draining: no new responses; a second signal ends at once")
+        drain = asyncio.create_task(self._app.drain(), name="drain")
+        while not drain.done():
+            await asyncio.wait([drain], timeout=POLL_SECONDS)
+            if self.force_exit and not drain.done():
+                drain.cancel()
+                with suppress(asyncio.CancelledError):
+                    await drain
+                await self._app.drain(seconds=0)
+                break
+        forced, self.force_exit = (
+            self.force_exit,
+            False,
+        )  # the lifespan still has to stop the engine
+        await super().shutdown(sockets)
+        self.force_exit = forced
+
+
+def uvicorn_config(app: TurnwireApp) -> uvicorn.Config:
+    """Return how uvicorn is to serve the app."""
+    config = app.config
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="h11",
+        ws=SocketProtocol,
+        ws_max_size=config.limits.frame_bytes,
+        ws_ping_interval=config.websocket.ping_seconds,
+        ws_ping_timeout=config.websocket.ping_timeout_seconds,
+        ws_per_message_deflate=config.websocket.compression,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        root_path=config.server.root_path,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=CLOSING_SECONDS,
+    )
+
+
+async def serve(app: TurnwireApp, listener: socket.socket) -> None:
+    """Serve until a signal, and drain. Raises StartupError when the engine cannot start."""
+    await app.startup()
+    await DrainingServer(uvicorn_config(app), app).serve(sockets=[listener])

@@ -1,17 +1,16 @@
 """turnwire: the Responses API in WebSocket mode for self-hosted models.
 
 ``turnwire.app(config)`` is the ASGI app, ``turnwire.Config`` its settings, ``turnwire._core`` the
-tokenizing core. The first two need ``pip install 'turnwire[server]'`` and are imported on first
-use, so that the core can be embedded without them.
+tokenizing core. The first two need ``pip install 'turnwire[server]'``; everything is imported on
+first use, so that one part can be embedded without the others.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnwire._core import __version__
-
 if TYPE_CHECKING:
+    from turnwire._core import __version__
     from turnwire.config import Config
     from turnwire.server.app import app
 
@@ -19,7 +18,11 @@ __all__ = ["Config", "__version__", "app"]
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs the server's libraries when it is asked for."""
+    """Import each when it is asked for: the protocol needs neither core nor server."""
+    if name == "__version__":
+        from turnwire._core import __version__  # noqa: PLC0415
+
+        return __version__
     if name == "app":
         from turnwire.server.app import app  # noqa: PLC0415
 

@@ -1,0 +1,1 @@
+"""Real clients, each against a running server with the sim engine."""

@@ -1,0 +1,189 @@
+"""The real Codex CLI (npm ``@openai/codex``), as its own process, against the sim.
+
+What it must do is read off the wire, through a tap: the prewarm, then only increments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clients.loop import assert_each_turn_goes_on_from_the_last
+from clients.tap import Tap, Wire
+
+CODEX = Path(__file__).parent / "node" / "node_modules" / ".bin" / "codex"
+KEY = "sk-codex-test-0123456789"
+SECRET = "the-marmot-sleeps-at-noon"
+ANSWER = f"The folder holds one file, which says {SECRET}."
+COMMAND = "ls && cat secret.txt"
+
+pytestmark = pytest.mark.timeout(180)
+
+SCRIPT: dict[str, Any] = {
+    "tokens_per_second": 5000,
+    "prefill_tokens_per_second": 1_000_000,
+    "context_length": 131_072,
+    "rules": [
+        {
+            "when": {"type": "message", "contains": "Say what is in this folder"},
+            "answer": {
+                "reasoning": "I look.",
+                "text": "I will look into the folder.",
+                "calls": [{"name": "exec_command", "arguments": {"cmd": COMMAND}}],
+            },
+        },
+        {
+            # Only the command's real output holds the secret: the tool has run.
+            "when": {"type": "function_call_output", "name": "exec_command", "contains": SECRET},
+            "answer": {"text": ANSWER},
+        },
+    ],
+    "default": {"answer": {"text": "The script has no answer to this."}},
+}
+
+CONFIG = """
+model = "{model}"
+model_provider = "turnwire"
+model_context_window = 131072
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+web_search = "disabled"
+
+[features]
+plugins = false
+apps = false
+
+[agents]
+enabled = false
+
+[analytics]
+enabled = false
+
+[feedback]
+enabled = false
+
+[model_providers.turnwire]
+name = "turnwire"
+base_url = "http://127.0.0.1:{port}/v1"
+wire_api = "responses"
+env_key = "TURNWIRE_TEST_KEY"
+requires_openai_auth = false
+supports_websockets = true
+"""
+
+
+def codex_exec(home: Path, port: int, model: str) -> list[dict[str, Any]]:
+    """Runs one ``codex exec`` in a folder with one file; its JSON events."""
+    if not CODEX.exists():
+        pytest.fail("the Codex CLI is missing: run `make py-test`, which installs it (no skips)")
+    home.mkdir()
+    (home / "config.toml").write_text(CONFIG.format(model=model, port=port))
+    folder = home / "folder"
+    folder.mkdir()
+    (folder / "secret.txt").write_text(SECRET + "\n")
+    ran = subprocess.run(
+        [
+            str(CODEX),
+            "exec",
+            "--strict-config",
+            "--skip-git-repo-check",
+            "--json",
+            "Say what is in this folder.",
+        ],
+        cwd=folder,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "CODEX_HOME": str(home),
+            "TURNWIRE_TEST_KEY": KEY,
+            "NO_PROXY": "*",
+            "LANG": "C.UTF-8",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+    return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+
+
+def messages_of(events: list[dict[str, Any]]) -> list[str]:
+    return [
+        event["item"]["text"]
+        for event in events
+        if event["type"] == "item.completed" and event["item"]["type"] == "agent_message"
+    ]
+
+
+def commands_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        event["item"]
+        for event in events
+        if event["type"] == "item.completed" and event["item"]["type"] == "command_execution"
+    ]
+
+
+def test_websocket(sim_server, tmp_path):
+    running = sim_server(SCRIPT)
+    with Tap((running.host, running.port)) as tap:
+        events = codex_exec(tmp_path / "home", tap.port, running.model)
+    assert messages_of(events)[-1] == ANSWER
+    (command,) = commands_of(events)
+    assert command["exit_code"] == 0
+    assert SECRET in command["aggregated_output"]
+    assert not [event for event in events if event["type"] == "error"]
+
+    (wire,) = tap.wires  # one connection, never dropped, nothing over HTTP
+    assert wire.upgraded
+    prewarm, first, second = wire.client_frames
+    assert prewarm["generate"] is False
+    assert "previous_response_id" not in prewarm
+    completed = [
+        event["response"]["id"]
+        for event in wire.server_events
+        if event["type"] == "response.completed"
+    ]
+    assert [first["previous_response_id"], second["previous_response_id"]] == completed[:2]
+    assert [item["type"] for item in second["input"]] == ["function_call_output"]
+    assert_one_terminal_event_each(wire)
+    assert_each_turn_goes_on_from_the_last(running.engine.recordings, turns=2)
+    # The system prompt came with the prewarm only.
+    assert len(json.dumps(prewarm["input"])) > 10_000
+    sampled = [recording for recording in running.engine.recordings if recording.max_tokens > 0]
+    assert len(sampled[0].prompt) > 2_000
+
+
+def assert_one_terminal_event_each(wire: Wire) -> None:
+    """Anything behind a response's terminal event would end Codex's next turn (codex.md §2)."""
+    state = "idle"
+    for event in wire.server_events:
+        if event["type"] == "response.created":
+            assert state == "idle"
+            state = "responding"
+        elif event["type"] == "response.completed":
+            assert state == "responding"
+            state = "idle"
+        else:
+            assert state == "responding", event
+    assert state == "idle"
+
+
+def test_http_fallback(sim_server, tmp_path):
+    """WebSocket off: 426, and Codex goes over to POST at once."""
+    running = sim_server(SCRIPT, websocket={"enabled": False})
+    with Tap((running.host, running.port)) as tap:
+        events = codex_exec(tmp_path / "home", tap.port, running.model)
+    assert messages_of(events)[-1] == ANSWER
+    assert len(commands_of(events)) == 1
+    refused = [wire for wire in tap.wires if wire.request_line.startswith("GET /v1/responses")]
+    posted = [wire for wire in tap.wires if b"POST /v1/responses " in wire.from_client]
+    assert [wire.status for wire in refused] == [426]
+    assert posted

@@ -1,0 +1,514 @@
+//! Reads the output of `ChatML` models that call tools in the hermes form (Qwen3, `SmolLM2`).
+//!
+//! ```text
+//! <think>\n{reasoning}\n</think>\n\n{text}\n<tool_call>\n{"name": …, "arguments": …}\n</tool_call>
+//! ```
+//!
+//! Where the vocabulary has a marker as a token, only the token is the marker (D2); where it has
+//! not, the letters are. The same machine serves both: markers come to it from [`added`] or from
+//! the scan of the text, and everything else is a character.
+//!
+//! | state       | `<think>`   | `</think>` | `<tool_call>` | `</tool_call>`      | a character |
+//! |-------------|-------------|------------|---------------|---------------------|-------------|
+//! | `Reasoning` | nothing     | → `Text`   | → `Call` (1)  | is reasoning        | is reasoning |
+//! | `Text`      | → `Reasoning` | nothing  | → `Call`      | is text, or surplus | is text |
+//! | `Call`      | (2)         | (2)        | (2)           | (2)                 | is the body's |
+//! | `Tail`      | as in `Text` | as in `Text` | → `Call`   | → `Text`            | held, or → `Text` (3) |
+//!
+//! A call *begins* when its name is complete. One that ends or fails before that was none: all of
+//! it, the marker included, goes back to where it stood, reasoning or text. One that has begun
+//! leads to `Tail`, which waits for `</tool_call>`; its arguments are what was streamed, or `{}`.
+//!
+//! 1. A token opens a call anywhere in reasoning: models forget `</think>`. Letters do so only
+//!    while the reasoning is blank: a grammar that forces a call forces it first, and later they
+//!    are a model thinking aloud about calls.
+//! 2. Ends the call, whole or not, and then acts as in the state that this leads to.
+//! 3. Blanks and closing brackets are held and, if nothing else comes, dropped: models miscount
+//!    braces. Anything else is text, with what was held.
+//!
+//! Inside a JSON string letters and tokens that spell a marker are content: a model may write a
+//! file about tool calls. A *special* token never is, so there it still acts as the marker.
+//!
+//! **Newlines.** Those the template writes around reasoning, text and calls are not in the deltas:
+//! behind `<think>`, before and behind `</think>`, before `<tool_call>`, behind `</tool_call>`. So
+//! newlines are held back until it is known what follows. A blank reasoning or message is none. The
+//! last message keeps its trailing newlines.
+//!
+//! **Cost.** Constant per character and no look back. What is held: newlines, the beginning of a
+//! marker in letters, and a call's body up to its name (it may turn out to be text, and arguments
+//! may precede the name).
+//!
+//! [`added`]: OutputParser::added
+
+mod body;
+mod prose;
+
+use std::mem;
+use std::ops::Range;
+
+use self::body::{Body, Progress, is_blank};
+use self::prose::{Kind, Prose, append};
+use super::{Delta, OutputParser};
+use crate::token::TokenId;
+
+/// What a model writes to open or close something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    id: Option<TokenId>,
+    text: String,
+}
+
+impl Marker {
+    /// A marker that is one added token of the vocabulary (Qwen3's `<think>` is 151667).
+    pub fn token(id: TokenId, text: impl Into<String>) -> Self {
+        Self { id: Some(id), text: text.into() }
+    }
+
+    /// A marker that the vocabulary does not have, so that its letters are it (`SmolLM2`).
+    pub fn letters(text: impl Into<String>) -> Self {
+        Self { id: None, text: text.into() }
+    }
+}
+
+/// The two ends of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Markers {
+    /// Opens it.
+    pub open: Marker,
+    /// Closes it.
+    pub close: Marker,
+}
+
+/// What a model's template and vocabulary make of the family's form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HermesFormat {
+    /// Around reasoning; none for a model that does not reason.
+    pub think: Option<Markers>,
+    /// Around each call.
+    pub call: Markers,
+    /// Whether the call markers' letters count although the vocabulary has the tokens: so when a
+    /// grammar forces calls, since engines spell a grammar's literals in any tokens that fit.
+    pub text_markers: bool,
+}
+
+/// What the generation prompt left open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// It ends in the marker that opens reasoning.
+    Reasoning,
+    /// Nothing, or reasoning that it closed again.
+    Text,
+}
+
+/// Makes the id of each call, in order. Injected, so that tests can foresee ids and production can
+/// draw them where nobody can guess them (`call_` and 24 random characters).
+pub type MintCallId = Box<dyn FnMut() -> String + Send>;
+
+/// The parser. See the module for its rules.
+pub struct HermesParser {
+    tokens: Vec<(TokenId, Mark)>,
+    letters: Vec<(String, Mark)>,
+    mint: MintCallId,
+    state: State,
+    /// Letters that begin a marker `state` listens for. Empty while a JSON string is open, and
+    /// `state` does not change while it is not empty.
+    partial: String,
+    reasoning: Prose,
+    text: Prose,
+    first: Block,
+    closer: Closer,
+    /// Of the last call that ended.
+    incomplete: bool,
+}
+
+/// Which marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    ThinkOpen,
+    ThinkClose,
+    CallOpen,
+    CallClose,
+}
+
+/// A marker as it was met.
+#[derive(Clone, Copy)]
+struct Met<'a> {
+    /// What it shows when it turns out to be none; nothing for a special token.
+    shown: &'a str,
+    /// Its place among the sampled ids; letters have none.
+    index: Option<usize>,
+}
+
+/// Where the output stands; the module has the transitions.
+enum State {
+    Reasoning,
+    Text,
+    Call(Box<Call>),
+    Tail(String),
+}
+
+struct Call {
+    within: Kind,
+    /// The opening marker's place.
+    index: Option<usize>,
+    body: Body,
+    /// Everything since and with the opening marker, until the call has begun.
+    raw: String,
+    begun: bool,
+    /// Some of the arguments have left.
+    streamed: bool,
+}
+
+/// Whose a closing call marker would be, met outside a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closer {
+    /// Of no call: it is text.
+    Nobodys,
+    /// Of the last call, which ended without one.
+    Owed,
+    /// Of the last call, which has had one; a message that has begun since makes it nobody's.
+    Surplus,
+}
+
+/// Where the first block of reasoning lies among the sampled ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Block {
+    None,
+    From(usize),
+    Placed(Range<usize>),
+    /// One of its ends was letters.
+    Unplaced,
+}
+
+impl Block {
+    fn open(&mut self, at: Option<usize>) {
+        if *self == Self::None {
+            *self = at.map_or(Self::Unplaced, Self::From);
+        }
+    }
+
+    fn close(&mut self, end: Option<usize>) {
+        if let Self::From(start) = *self {
+            *self = end.map_or(Self::Unplaced, |end| Self::Placed(start..end.max(start)));
+        }
+    }
+}
+
+impl HermesParser {
+    /// A parser for one turn's output. Without reasoning markers nothing could end reasoning, so
+    /// such a format starts in text whatever `start` says.
+    #[must_use]
+    pub fn new(format: HermesFormat, start: Start, mint: MintCallId) -> Self {
+        let start = if format.think.is_some() { start } else { Start::Text };
+        let mut tokens = Vec::new();
+        let mut letters = Vec::new();
+        let mut learn = |marker: Marker, mark: Mark, also_letters: bool| {
+            tokens.extend(marker.id.map(|id| (id, mark)));
+            if marker.id.is_none() || also_letters {
+                letters.push((marker.text, mark));
+            }
+        };
+        if let Some(think) = format.think {
+            learn(think.open, Mark::ThinkOpen, false);
+            learn(think.close, Mark::ThinkClose, false);
+        }
+        learn(format.call.open, Mark::CallOpen, format.text_markers);
+        learn(format.call.close, Mark::CallClose, format.text_markers);
+        let (state, first) = match start {
+            Start::Reasoning => (State::Reasoning, Block::From(0)),
+            Start::Text => (State::Text, Block::None),
+        };
+        Self {
+            tokens,
+            letters,
+            mint,
+            state,
+            partial: String::new(),
+            reasoning: Prose::after_scaffold(Kind::Reasoning),
+            text: Prose::at_start(Kind::Text),
+            first,
+            closer: Closer::Nobodys,
+            incomplete: false,
+        }
+    }
+
+    /// Whether the last call's arguments are not whole: cut off by a limit, or broken off by a
+    /// marker or by JSON that cannot be. A call without its closing brace or marker is whole if
+    /// its arguments are; one that ended without arguments is too, and has `{}`. False when there
+    /// was no call.
+    ///
+    /// Meant for behind [`finish`](OutputParser::finish), to say whether the item is complete.
+    #[must_use]
+    pub fn open_call_incomplete(&self) -> bool {
+        match &self.state {
+            State::Call(call) if call.begun => call.body.arguments() != Progress::Complete,
+            _ => self.incomplete,
+        }
+    }
+
+    fn in_string(&self) -> bool {
+        matches!(&self.state, State::Call(call) if call.body.in_string())
+    }
+
+    /// Whether letters that spell `mark` are it, here. What `Call` and `Tail` listen for includes
+    /// what any state they fall back to does, so nothing is missed on the way back.
+    fn listens(&self, mark: Mark) -> bool {
+        match (&self.state, mark) {
+            (State::Call(_) | State::Tail(_), _)
+            | (_, Mark::ThinkOpen | Mark::ThinkClose)
+            | (State::Text, Mark::CallOpen) => true,
+            (State::Reasoning, Mark::CallOpen) => !self.reasoning.has_begun(),
+            (State::Reasoning, Mark::CallClose) => false,
+            (State::Text, Mark::CallClose) => self.drops_closer(),
+        }
+    }
+
+    fn drops_closer(&self) -> bool {
+        match self.closer {
+            Closer::Nobodys => false,
+            Closer::Owed => true,
+            Closer::Surplus => !self.text.has_begun(),
+        }
+    }
+
+    /// A character that may belong to a marker.
+    fn feed(&mut self, c: char, out: &mut Vec<Delta>) {
+        let idle = self.partial.is_empty();
+        if self.in_string() || idle && !self.letters.iter().any(|(text, _)| text.starts_with(c)) {
+            return self.character(c, out);
+        }
+        self.partial.push(c);
+        let mut begins = false;
+        let mut whole = None;
+        for (text, mark) in &self.letters {
+            if text.starts_with(&self.partial) && self.listens(*mark) {
+                begins = true;
+                if text.len() == self.partial.len() {
+                    whole = Some(*mark);
+                }
+            }
+        }
+        if let Some(mark) = whole {
+            let text = mem::take(&mut self.partial);
+            self.marker(mark, Met { shown: &text, index: None }, out);
+        } else if !begins {
+            self.release(out);
+        }
+    }
+
+    /// Gives up the marker that `partial` began: its first character is no marker's, and the rest
+    /// is read anew. The rest is shorter than a marker, which bounds both time and depth.
+    fn release(&mut self, out: &mut Vec<Delta>) {
+        let partial = mem::take(&mut self.partial);
+        let mut rest = partial.chars();
+        if let Some(c) = rest.next() {
+            self.character(c, out);
+        }
+        for c in rest {
+            self.feed(c, out);
+        }
+    }
+
+    /// What comes next is no letter, so `partial` cannot become a marker.
+    fn settle_partial(&mut self, out: &mut Vec<Delta>) {
+        while !self.partial.is_empty() {
+            self.release(out);
+        }
+    }
+
+    /// A character that belongs to no marker.
+    fn character(&mut self, c: char, out: &mut Vec<Delta>) {
+        match &mut self.state {
+            State::Reasoning => self.say(Kind::Reasoning, c, out),
+            State::Text => self.say(Kind::Text, c, out),
+            State::Tail(held) if is_blank(c) || matches!(c, '}' | ']') => held.push(c),
+            State::Tail(held) => {
+                let held = mem::take(held);
+                self.state = State::Text;
+                for c in held.chars().chain([c]) {
+                    self.say(Kind::Text, c, out);
+                }
+            }
+            State::Call(call) => {
+                if call.body.push(c) == Ok(()) {
+                    self.advance(c, out);
+                } else {
+                    self.end_call(false, out);
+                    // Anew, because inside a string it was not looked at as part of a marker.
+                    self.feed(c, out);
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, kind: Kind, c: char, out: &mut Vec<Delta>) {
+        match kind {
+            Kind::Text => self.text.push(c, out),
+            Kind::Reasoning => {
+                self.reasoning.push(c, out);
+                // Reasoning that shows ends the message before it; a blank one does not.
+                if self.reasoning.has_begun() {
+                    self.text = Prose::after_scaffold(Kind::Text);
+                }
+            }
+        }
+    }
+
+    /// The body took `c`: passes on what that made certain.
+    fn advance(&mut self, c: char, out: &mut Vec<Delta>) {
+        let State::Call(call) = &mut self.state else { return };
+        if let Some(name) = call.body.take_name() {
+            out.push(Delta::Call { call_id: (self.mint)(), name });
+            call.begun = true;
+            call.raw = String::new();
+            if call.within == Kind::Reasoning {
+                self.first.close(call.index);
+            }
+            self.text = Prose::after_scaffold(Kind::Text);
+            self.closer = Closer::Owed;
+        }
+        if call.begun {
+            let ready = call.body.take_ready();
+            call.streamed |= append(out, Delta::Arguments, &ready);
+        } else {
+            call.raw.push(c);
+        }
+        if call.body.is_done() {
+            self.end_call(true, out);
+        }
+    }
+
+    /// Ends the call that `state` is in; `well` unless its JSON cannot be.
+    fn end_call(&mut self, well: bool, out: &mut Vec<Delta>) {
+        let State::Call(call) = mem::replace(&mut self.state, State::Tail(String::new())) else {
+            return;
+        };
+        if call.begun {
+            if !call.streamed {
+                append(out, Delta::Arguments, "{}");
+            }
+            self.incomplete = match call.body.arguments() {
+                Progress::Absent => !well,
+                Progress::Open => true,
+                Progress::Complete => false,
+            };
+        } else {
+            self.state = call.within.state();
+            for c in call.raw.chars() {
+                self.say(call.within, c, out);
+            }
+        }
+    }
+
+    fn marker(&mut self, mark: Mark, met: Met<'_>, out: &mut Vec<Delta>) {
+        if matches!(self.state, State::Call(_)) {
+            self.end_call(true, out);
+        }
+        let within = match self.state {
+            State::Reasoning => Kind::Reasoning,
+            State::Text | State::Call(_) | State::Tail(_) => Kind::Text,
+        };
+        self.state = within.state();
+        match (within, mark) {
+            (Kind::Reasoning, Mark::ThinkOpen) | (Kind::Text, Mark::ThinkClose) => {}
+            (Kind::Text, Mark::ThinkOpen) => {
+                self.first.open(met.index);
+                self.reasoning = Prose::after_scaffold(Kind::Reasoning);
+                self.state = State::Reasoning;
+            }
+            (Kind::Reasoning, Mark::ThinkClose) => {
+                self.first.close(met.index.map(|index| index.saturating_add(1)));
+                if !self.text.has_begun() {
+                    self.text = Prose::after_scaffold(Kind::Text);
+                }
+                self.state = State::Text;
+            }
+            (_, Mark::CallOpen) => {
+                self.closer = Closer::Nobodys;
+                self.state = State::Call(Box::new(Call {
+                    within,
+                    index: met.index,
+                    body: Body::new(),
+                    raw: met.shown.to_owned(),
+                    begun: false,
+                    streamed: false,
+                }));
+            }
+            (Kind::Text, Mark::CallClose) if self.drops_closer() => self.closer = Closer::Surplus,
+            (_, Mark::CallClose) => {
+                for c in met.shown.chars() {
+                    self.say(within, c, out);
+                }
+            }
+        }
+    }
+}
+
+impl Kind {
+    fn state(self) -> State {
+        match self {
+            Self::Reasoning => State::Reasoning,
+            Self::Text => State::Text,
+        }
+    }
+}
+
+impl OutputParser for HermesParser {
+    fn text(&mut self, text: &str, out: &mut Vec<Delta>) {
+        for c in text.chars() {
+            self.feed(c, out);
+        }
+    }
+
+    /// A marker, or the content of a token that is not special. A special token that is no marker
+    /// shows nowhere (D2).
+    fn added(
+        &mut self,
+        id: TokenId,
+        content: &str,
+        special: bool,
+        index: usize,
+        out: &mut Vec<Delta>,
+    ) {
+        let mark = self.tokens.iter().find(|(known, _)| *known == id).map(|(_, mark)| *mark);
+        if mark.is_some() || special {
+            self.settle_partial(out);
+        }
+        match mark {
+            Some(mark) if special || !self.in_string() => {
+                let shown = if special { "" } else { content };
+                self.marker(mark, Met { shown, index: Some(index) }, out);
+            }
+            None if special => {}
+            _ => self.text(content, out),
+        }
+    }
+
+    /// A call that has not begun comes out as what it stood in. One that has is left as it is,
+    /// since nothing here tells a stop from a limit: see [`HermesParser::open_call_incomplete`].
+    fn finish(&mut self, count: usize, out: &mut Vec<Delta>) {
+        self.settle_partial(out);
+        if let State::Call(call) = &self.state
+            && (!call.begun || call.body.arguments() == Progress::Complete)
+        {
+            self.end_call(true, out);
+        }
+        match self.state {
+            State::Reasoning => self.reasoning.finish(out),
+            State::Text => self.text.finish(out),
+            State::Call(_) | State::Tail(_) => {}
+        }
+        self.first.close(Some(count));
+    }
+
+    /// The first block only, which is one contiguous range: from its `<think>` (from 0 where the
+    /// prompt had opened it) to behind its `</think>`, or to the `<tool_call>` that ended it, or,
+    /// after [`finish`](OutputParser::finish), to `count`. None while it is open, and for markers
+    /// in letters, because text carries no index.
+    fn reasoning(&self) -> Option<Range<usize>> {
+        match &self.first {
+            Block::Placed(range) if !range.is_empty() => Some(range.clone()),
+            _ => None,
+        }
+    }
+}

@@ -314,7 +314,8 @@ def _mismatch(message: str, noun: str) -> RequestError:
     if param == "stream_id":
         return InvalidStreamIdError()
     if mismatch is None:
-        return InvalidValueError(f"Invalid value for '{param}': {what.lower()}.", param=param)
+        why = ": number out of range" if what == "Number out of range" else ""
+        return InvalidValueError(f"Invalid value for '{param}'{why}.", param=param)
     expected = [name for name in mismatch["expected"].split(" | ") if name != "null"]
     wanted = " or ".join(_WORDS.get(name, name) for name in expected)
     got = mismatch["got"]

@@ -230,7 +230,7 @@ class Session(Generic[StateT]):
         return self._stop_admitting("drain", closing) + self._close_if_idle()
 
     def disconnect(self) -> list[Action[StateT]]:
-        """Take note that the socket is gone: a Cancel per active turn, and nothing else any more."""
+        """Take note that the socket is gone: a Cancel per active turn, then nothing any more."""
         if self.closed:
             return []
         self._phase = step(SESSION, self._phase, "disconnect")

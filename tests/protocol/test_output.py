@@ -1,0 +1,418 @@
+"""Golden event streams, and the grammar over random ones."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnwire.errors import EngineError, InvariantError
+from turnwire.protocol.events import Usage
+from turnwire.protocol.frames import decode_create
+from turnwire.protocol.lifecycle import RESPONSE, ResponsePhase
+from turnwire.protocol.output import ResponseStream
+
+USAGE = Usage(input_tokens=40, cached_tokens=30, output_tokens=12, reasoning_tokens=5)
+TOOL = b'{"type":"function","name":"ls","description":null,"parameters":{},"strict":false}'
+
+
+def stream(*, stream_id: str | None = "a", body: bytes = b'{"model":"m","input":"hi"}'):
+    ids = itertools.count(1)
+    return ResponseStream(
+        decode_create(body),
+        response_id="resp_1",
+        created_at=1_790_000_000,
+        model="m",
+        stream_id=stream_id,
+        new_id=lambda prefix: f"{prefix}_{next(ids)}",
+        store=True,
+        echo_tools=b"[" + TOOL + b"]",
+        echo_instructions=b'"Be terse."',
+    )
+
+
+def begun(**options):
+    response = stream(**options)
+    return response, response.created() + response.in_progress()
+
+
+def bodies(events):
+    return [json.loads(event.body) for event in events]
+
+
+REASONING = [
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.reasoning_text.delta",
+    "response.reasoning_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+]
+MESSAGE = [
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.output_text.delta",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+]
+CALL = [
+    "response.output_item.added",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
+    "response.output_item.done",
+]
+START = ["response.created", "response.in_progress"]
+
+
+@pytest.fixture(scope="module")
+def say(piece):
+    def call(number: int):
+        return [
+            piece("call", call_id=f"call_{number}", name="ls"),
+            piece("arguments", '{"path":'),
+            piece("arguments", ' "."}'),
+        ]
+
+    return SimpleNamespace(
+        reasoning=[piece("reasoning", "Hmm.")],
+        message=[piece("text", "Hé"), piece("text", "llo 🌍")],
+        call=call,
+    )
+
+
+def golden(name, say):
+    """(deltas, the item events that follow) of each golden stream."""
+    return {
+        "message": (say.message, MESSAGE),
+        "reasoning+message": (say.reasoning + say.message, REASONING + MESSAGE),
+        "reasoning+call": (say.reasoning + say.call(1), REASONING + CALL),
+        "two calls": (say.call(1) + say.call(2), CALL + CALL),
+        "message+call": (say.message + say.call(1), MESSAGE + CALL),
+        "empty": ([], []),
+    }[name]
+
+
+@pytest.mark.parametrize("stream_id", [None, "a"])
+@pytest.mark.parametrize(
+    "name",
+    ["message", "reasoning+message", "reasoning+call", "two calls", "message+call", "empty"],
+)
+@pytest.mark.parametrize("ending", ["completed", "incomplete", "cancelled"])
+def test_golden(name, ending, stream_id, say, oracle, automaton):
+    deltas, middle = golden(name, say)
+    response, events = begun(stream_id=stream_id)
+    events += response.push(deltas)
+    if ending == "completed":
+        events += response.completed(USAGE, completed_at=1_790_000_009)
+    elif ending == "incomplete":
+        events += response.incomplete("max_output_tokens", USAGE)
+    else:
+        events += response.cancelled(USAGE)
+    last = "response.completed" if ending == "completed" else "response.incomplete"
+    assert [event.type for event in events] == [*START, *middle, last]
+    reader = automaton()
+    for event in events:
+        reader.feed(event)
+        oracle(event)
+    assert reader.ended
+    assert response.ended
+    end = bodies(events)[-1]["response"]
+    assert json.loads(response.response) == end
+    assert end["status"] == ending
+    assert end["completed_at"] == (1_790_000_009 if ending == "completed" else None)
+    reason = {"reason": "max_output_tokens"} if ending == "incomplete" else None
+    assert end["incomplete_details"] == reason
+    assert end["usage"] == {
+        "input_tokens": 40,
+        "input_tokens_details": {"cached_tokens": 30, "cache_write_tokens": 0},
+        "output_tokens": 12,
+        "output_tokens_details": {"reasoning_tokens": 5},
+        "total_tokens": 52,
+    }
+    statuses = [item["status"] for item in end["output"]]
+    whole = "completed" if ending == "completed" else "incomplete"
+    assert statuses == ["completed"] * (len(statuses) - 1) + [whole] * bool(statuses)
+
+
+def test_failure_leaves_the_open_item_open(say, oracle, automaton):
+    response, events = begun()
+    events += response.push(say.reasoning + say.message)
+    events += response.failed(EngineError("the child died: /secret/path"))
+    reader = automaton()
+    for event in events:
+        reader.feed(event)
+        oracle(event)
+    assert events[-1].type == "response.failed"
+    assert events[-2].type == "response.output_text.delta"
+    end = bodies(events)[-1]["response"]
+    assert [item["type"] for item in end["output"]] == ["reasoning"]
+    assert end["error"]["code"] == "server_error"
+    assert "secret" not in end["error"]["message"]
+    assert end["usage"] is None
+
+
+def test_items_in_full(say):
+    response, _ = begun()
+    response.push(say.reasoning + say.message + say.call(1))
+    end = bodies(response.completed(USAGE, completed_at=1))[-1]["response"]
+    assert end["output"] == [
+        {
+            "id": "rs_1",
+            "type": "reasoning",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "Hmm."}],
+            "encrypted_content": None,
+            "status": "completed",
+        },
+        {
+            "id": "msg_2",
+            "type": "message",
+            "status": "completed",
+            "role": "assistant",
+            "content": [
+                {"type": "output_text", "text": "Héllo 🌍", "annotations": [], "logprobs": []}
+            ],
+        },
+        {
+            "id": "fc_3",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": "call_1",
+            "name": "ls",
+            "arguments": '{"path": "."}',
+        },
+    ]
+
+
+REQUIRED = [
+    "id",
+    "object",
+    "created_at",
+    "completed_at",
+    "status",
+    "incomplete_details",
+    "model",
+    "previous_response_id",
+    "instructions",
+    "output",
+    "error",
+    "tools",
+    "tool_choice",
+    "truncation",
+    "parallel_tool_calls",
+    "text",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "temperature",
+    "reasoning",
+    "usage",
+    "max_output_tokens",
+    "max_tool_calls",
+    "store",
+    "background",
+    "service_tier",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+]
+
+
+def test_every_key_of_the_response_object():
+    # ecosystem §1.3: Open Responses wants all 31; the rest is what OpenAI echoes.
+    assert len(REQUIRED) == 31
+    created = bodies(begun()[1])[0]["response"]
+    assert set(REQUIRED) <= created.keys()
+    assert {"user", "conversation", "prompt_cache_retention"} <= created.keys()
+    assert created["tools"] == [json.loads(TOOL)]
+    assert created["instructions"] == "Be terse."
+    assert created["tool_choice"] == "auto"
+
+
+def test_echo_of_the_request(oracle):
+    body = b"""{"model": "m", "input": "x", "temperature": 0, "top_p": 0.5, "store": false,
+        "max_output_tokens": 9, "max_tool_calls": 2, "metadata": {"a": "b"}, "user": "u",
+        "parallel_tool_calls": false, "previous_response_id": "resp_0", "service_tier": "flex",
+        "prompt_cache_key": "k", "prompt_cache_retention": "24h", "safety_identifier": "s",
+        "reasoning": {"effort": "high", "summary": "auto"}, "text": {"verbosity": "low"}}"""
+    response, events = begun(body=body)
+    for event in events:
+        oracle(event)
+    echo = json.loads(response.response)
+    expected = json.loads(body) | {
+        "store": True,  # said by the server, not by the request
+        "service_tier": "default",
+        "reasoning": {"effort": "high", "summary": None},
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+    }
+    del expected["input"]
+    assert {key: echo[key] for key in expected} == expected
+
+
+def test_effective_sampling_is_echoed_unless_asked():
+    def sampling(body: bytes, **effective: float) -> tuple[float, float]:
+        response = ResponseStream(
+            decode_create(body),
+            response_id="resp_1",
+            created_at=1,
+            model="m",
+            stream_id=None,
+            new_id=str,
+            store=True,
+            **effective,
+        )
+        echo = json.loads(response.response)
+        return echo["temperature"], echo["top_p"]
+
+    assert sampling(b"{}") == (1.0, 1.0)
+    assert sampling(b"{}", temperature=0.6, top_p=0.0) == (0.6, 0.0)
+    assert sampling(b'{"temperature":0}', temperature=0.6) == (0.0, 1.0)
+
+
+def test_default_lane_has_no_stream_id(say):
+    response, events = begun(stream_id=None)
+    events += response.push(say.message + say.call(1))
+    events += response.completed(USAGE, completed_at=1)
+    assert all("stream_id" not in body for body in bodies(events))
+
+
+def test_named_lane_is_echoed_on_every_event(say):
+    response, events = begun(stream_id="a.b-c_9")
+    events += response.push(say.reasoning + say.message + say.call(1)) + response.in_progress()
+    events += response.completed(USAGE, completed_at=1)
+    assert all(body["stream_id"] == "a.b-c_9" for body in bodies(events))
+
+
+def test_keep_alive_mid_item_shows_what_there_is(say, oracle, automaton):
+    response, events = begun()
+    events += response.in_progress()
+    events += response.push(say.reasoning + say.message[:1]) + response.in_progress()
+    events += response.push(say.message[1:] + say.call(1)) + response.in_progress()
+    events += response.completed(USAGE, completed_at=1)
+    reader = automaton()
+    for event in events:
+        reader.feed(event)
+        oracle(event)
+    assert reader.ended
+
+
+def test_warm_up():
+    response, events = begun()
+    events += response.completed(Usage(input_tokens=7), completed_at=1)
+    assert [event.type for event in events] == [*START, "response.completed"]
+    end = bodies(events)[-1]["response"]
+    assert end["output"] == []
+    assert end["usage"]["output_tokens"] == 0
+
+
+def test_empty_texts_make_no_item(piece):
+    response, _ = begun()
+    assert response.push([piece("text"), piece("reasoning"), piece("arguments")]) == []
+
+
+def test_a_call_without_arguments_is_an_item(piece, oracle):
+    response, _ = begun()
+    events = response.push([piece("call", call_id="c", name="f")])
+    events += response.completed(USAGE, completed_at=1)
+    for event in events:
+        oracle(event)
+    assert bodies(events)[-1]["response"]["output"][0]["arguments"] == ""
+
+
+def test_arguments_without_a_call(piece):
+    response, _ = begun()
+    with pytest.raises(InvariantError):
+        response.push([piece("text", "a"), piece("arguments", "{}")])
+
+
+VERBS = {
+    "created": lambda r: r.created(),
+    "in_progress": lambda r: r.in_progress(),
+    "push": lambda r: r.push([]),
+    "completed": lambda r: r.completed(USAGE, completed_at=1),
+    "incomplete": lambda r: r.incomplete("content_filter", USAGE),
+    "cancelled": lambda r: r.cancelled(USAGE),
+    "failed": lambda r: r.failed(EngineError("x")),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(VERBS)), max_size=8))
+def test_verbs_follow_the_table(verbs):
+    response, phase = stream(), ResponsePhase.NEW
+    for verb in verbs:
+        following = RESPONSE[phase].get(verb)
+        if following is None:
+            with pytest.raises(InvariantError):
+                VERBS[verb](response)
+        else:
+            VERBS[verb](response)
+            phase = following
+        assert response.ended == (phase is ResponsePhase.ENDED)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["reasoning", "text"]), texts),
+        st.tuples(st.just("call"), st.lists(texts, max_size=3)),
+        st.just(("keep-alive", "")),
+        st.just(("next push", "")),
+    ),
+    max_size=12,
+)
+endings = st.sampled_from(["completed", "incomplete", "cancelled", "failed"])
+
+
+@settings(deadline=None)
+@given(script=steps, ending=endings, stream_id=st.sampled_from([None, "lane"]))
+def test_any_deltas_keep_the_grammar(script, ending, stream_id, piece, automaton, oracle):
+    response, events = begun(stream_id=stream_id)
+    calls = itertools.count(1)
+    said: list[tuple[str, str]] = []  # a naive account of the items
+    pending = []
+
+    def note(kind: str, text: str) -> None:
+        if text and (not said or said[-1][0] != kind):
+            said.append((kind, ""))
+        if text:
+            said[-1] = (kind, said[-1][1] + text)
+
+    for kind, value in script:
+        if kind == "keep-alive":
+            events += response.push(pending) + response.in_progress()
+            pending = []
+        elif kind == "next push":
+            events += response.push(pending)
+            pending = []
+        elif kind == "call":
+            pending.append(piece("call", call_id=f"call_{next(calls)}", name="f"))
+            pending += [piece("arguments", text) for text in value]
+            said.append((f"call {len(said)}", "".join(value)))
+        else:
+            pending.append(piece(kind, value))
+            note(kind, value)
+    events += response.push(pending)
+    events += VERBS[ending](response)
+    reader = automaton()
+    for event in events:
+        reader.feed(event)
+    assert reader.ended
+    for event in events[-3:]:
+        oracle(event)
+    texts_said = [text for _, text in said]
+    shown = [
+        item.get("arguments", "".join(part["text"] for part in item.get("content", [])))
+        for item in reader.items
+    ]
+    # A failure leaves the last item unfinished, so it is no output.
+    assert shown == (texts_said[:-1] if ending == "failed" else texts_said)
+    with pytest.raises(InvariantError):
+        response.push([])

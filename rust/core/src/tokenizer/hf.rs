@@ -1,0 +1,128 @@
+//! The reference encoder: Hugging Face `tokenizers`, the library that defines `tokenizer.json`.
+
+use std::sync::OnceLock;
+
+use tokenizers::{
+    Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer,
+};
+
+use super::{AddedToken, Encoder};
+use crate::error::{Error, Result};
+use crate::token::TokenId;
+
+/// `tokenizers` over one `tokenizer.json`.
+///
+/// Truncation, padding and the post-processor of the file never apply: a prompt is never cut or
+/// padded, and its BOS is the family's business.
+pub struct HfEncoder {
+    tokenizer: Tokenizer,
+}
+
+impl HfEncoder {
+    /// Loads a `tokenizer.json` and checks that its added tokens get the ids it gives them.
+    ///
+    /// # Errors
+    /// [`Profile`](crate::ErrorKind::Profile): `tokenizers` cannot read the file, or numbers an
+    /// added token otherwise than the file does (it looks ids up by content and counts on from
+    /// the vocabulary).
+    pub fn load(name: &str, json: &[u8], added: &[AddedToken]) -> Result<Self> {
+        let mut tokenizer = Tokenizer::from_bytes(json)
+            .map_err(|error| Error::profile(format!("{name}: {error}")).with_source(error))?;
+        for token in added {
+            let id = tokenizer.token_to_id(&token.content);
+            if id != Some(token.id) {
+                return Err(Error::profile(format!(
+                    "{name}: the added token '{}' has the id {}, but `tokenizers` gives it {id:?}",
+                    token.content, token.id
+                )));
+            }
+        }
+        tokenizer
+            .with_truncation(None)
+            .map_err(|error| Error::profile(format!("{name}: {error}")).with_source(error))?;
+        tokenizer.with_padding(None);
+        Ok(Self { tokenizer })
+    }
+
+    /// Encodes through the pipeline behind the added-token scan, so that no text can reach an
+    /// added token. Equal to `tokenizers` over the same file without its `added_tokens`.
+    fn ordinary(&self, text: &str) -> tokenizers::Result<tokenizers::Encoding> {
+        let mut normalized = NormalizedString::from(text);
+        if let Some(normalizer) = self.tokenizer.get_normalizer() {
+            normalizer.normalize(&mut normalized)?;
+        }
+        let mut pieces = PreTokenizedString::from(normalized);
+        if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut pieces)?;
+        }
+        self.tokenizer.get_model().tokenize_in_pretokenized(&mut pieces, None)?;
+        pieces.into_encoding(None, 0, OffsetType::None)
+    }
+}
+
+impl Encoder for HfEncoder {
+    fn encode(&self, text: &str, control: bool, out: &mut Vec<TokenId>) -> Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let encoding =
+            if control { self.tokenizer.encode_fast(text, false) } else { self.ordinary(text) };
+        let encoding = encoding.map_err(|error| {
+            Error::invariant("`tokenizers` failed to encode").with_source(error)
+        })?;
+        out.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+
+    fn name(&self) -> &'static str {
+        "tokenizers"
+    }
+}
+
+/// The reference, loaded when it is first needed: it costs about as much as everything else that
+/// a profile loads, and a healthy server never calls it.
+pub struct LazyReference {
+    name: String,
+    json: Vec<u8>,
+    added: Vec<AddedToken>,
+    loaded: OnceLock<std::result::Result<HfEncoder, String>>,
+}
+
+impl LazyReference {
+    /// Keeps what [`HfEncoder::load`] needs.
+    #[must_use]
+    pub fn new(name: String, json: Vec<u8>, added: Vec<AddedToken>) -> Self {
+        Self { name, json, added, loaded: OnceLock::new() }
+    }
+
+    /// Loads a reference of its own, which this one does not keep.
+    ///
+    /// # Errors
+    /// As [`HfEncoder::load`].
+    pub(super) fn fresh(&self) -> Result<HfEncoder> {
+        HfEncoder::load(&self.name, &self.json, &self.added)
+    }
+
+    /// Keeps an encoder that [`LazyReference::fresh`] gave; without effect if one is loaded.
+    pub(super) fn set(&self, encoder: HfEncoder) {
+        let _ = self.loaded.set(Ok(encoder));
+    }
+
+    fn get(&self) -> Result<&HfEncoder> {
+        let loaded =
+            self.loaded.get_or_init(|| self.fresh().map_err(|error| error.detail().to_owned()));
+        loaded.as_ref().map_err(|detail| {
+            Error::invariant(format!("the reference tokenizer no longer loads: {detail}"))
+        })
+    }
+}
+
+impl Encoder for LazyReference {
+    fn encode(&self, text: &str, control: bool, out: &mut Vec<TokenId>) -> Result<()> {
+        self.get()?.encode(text, control, out)
+    }
+
+    fn name(&self) -> &'static str {
+        "tokenizers"
+    }
+}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -71,10 +72,8 @@ class Tap:
 
     def __exit__(self, *_: object) -> None:
         for each in [self._listener, *self._sockets]:
-            try:
+            with suppress(OSError):  # already gone
                 each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # already gone
             each.close()
 
     def _accept(self) -> None:
@@ -95,10 +94,8 @@ class Tap:
 
 
 def _relay(source: socket.socket, sink: socket.socket, kept: bytearray) -> None:
-    try:
+    with suppress(OSError):  # the other side has gone: so be it
         while piece := source.recv(65536):
             kept += piece
             sink.sendall(piece)
         sink.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass  # the other side has gone: so be it

@@ -74,11 +74,13 @@ class DrainingServer(uvicorn.Server):
         self._app = app
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first signal, end now on the second, whichever they are."""
-        if self.should_exit:
-            self.force_exit = True
-        else:
-            super().handle_exit(sig, frame)
+        """Drain on the first signal, end now on the second, whichever they are.
+
+        uvicorn would also raise the signal again when all is done: a drained server exits with 0.
+        """
+        del sig, frame
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, still answering ``/ready`` with 503; then let uvicorn close what is left."""

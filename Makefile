@@ -16,6 +16,7 @@ STAMPS := $(VENV)/.stamps
 NODE := tests/clients/node
 ARGS ?=
 
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 # pyo3 links against this interpreter's ABI; naming it keeps cargo from building twice.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -90,9 +91,10 @@ $(STAMPS)/dev: pyproject.toml $(STAMPS)/build
 	$(BIN)/python -m pip install --quiet --group dev
 	touch $@
 
-# The package itself, editable, with the extension optimised (its [tool.maturin] profile) and the demo engine.
+# The package itself, editable, with the demo engine. Maturin builds editables in release mode.
 $(STAMPS)/extension: $(RUST_SOURCES) $(CARGO_FILES) pyproject.toml $(STAMPS)/build
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[local]'
+	@echo "Building the native core and installing turnwire; the first time takes some minutes."
+	$(BIN)/python -m pip install --no-build-isolation --editable '.[local]'
 	touch $@
 
 $(STAMPS)/vocab: scripts/fetch_vocabularies.py | $(STAMPS)/venv

@@ -256,12 +256,17 @@ def parse_frame(body: bytes) -> Frame:
 
 
 def stream_id_of(body: bytes) -> str | None:
-    """Which stream a frame names, when :func:`decode_frame` refused it for something else."""
+    """Read which stream a create names that was refused for another field.
+
+    Raises InvalidStreamIdError when it is neither a string nor null.
+    """
     try:
-        found = _stream_ids.decode(body)
+        name = _stream_ids.decode(body).stream_id
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return found.stream_id if isinstance(found.stream_id, str) else None
+    if name is not None and not isinstance(name, str):
+        raise InvalidStreamIdError
+    return name
 
 
 def utf8(data: str | bytes, noun: str) -> bytes:
@@ -294,7 +299,7 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes, noun: str) -> T:
 def _unknown_frame(body: bytes, error: msgspec.ValidationError) -> Frame:
     try:
         raw = _objects.decode(body).get("type")
-        kind = None if raw is None else msgspec.json.decode(raw, type=str)
+        kind = msgspec.json.decode(raw, type=str) if raw is not None and given(raw) else None
     except (msgspec.MsgspecError, RecursionError):
         raise RequestError("A frame must be a JSON object with a string 'type'.") from None
     if kind is None:

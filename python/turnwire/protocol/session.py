@@ -261,8 +261,8 @@ class Session(Generic[StateT]):
     def _undecoded(self, body: bytes, error: RequestError) -> list[Action[StateT]]:
         if error.param is None or error.param in {"type", "stream_id"}:
             return [Send(error_event(error))]  # not a create, or one of no lane
-        name = stream_id_of(body)
         try:
+            name = stream_id_of(body)
             check_stream_id(name)
         except InvalidStreamIdError as invalid:
             return [Send(error_event(invalid))]

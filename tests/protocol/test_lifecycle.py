@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.responses.responses_server_event import ResponsesServerEvent
 
@@ -55,6 +55,7 @@ def test_every_phase_has_a_row_and_is_reached(table, phases, start, ends):
     assert {phase for phase in phases if not table[phase]} == ends
 
 
+@settings(deadline=None)
 @given(st.sampled_from(MACHINES), st.data())
 def test_step_follows_arrows_and_nothing_else(machine, data):
     table, phases, _, _ = machine

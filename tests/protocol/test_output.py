@@ -344,6 +344,7 @@ VERBS = {
 }
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(sorted(VERBS)), max_size=8))
 def test_verbs_follow_the_table(verbs):
     response, phase = stream(), ResponsePhase.NEW

@@ -390,6 +390,17 @@ def test_a_refused_continuation_evicts_like_a_failed_one():
     assert turn(over, "r4", previous_response_id="r2") == "state of r2"
 
 
+def test_a_refusal_evicts_when_its_place_has_come():
+    over = session()
+    turn(over, "r1", stream_id="a")
+    running = started(over.receive(create("a"), 1.0))
+    assert over.receive(create("a", previous_response_id="r1", temperature=9), 1.0) == []
+    fork = started(over.receive(create("b", previous_response_id="r1"), 1.0))
+    assert over.begin(fork, "r2") == "state of r1"
+    assert errors(end(over, running, "r3", Outcome.CANCELLED)) == [("a", "invalid_value")]
+    assert turn(over, "r4", stream_id="c", previous_response_id="r1") is None
+
+
 def test_the_next_create_finds_what_just_ended():
     # C14: published before the terminal event can have been read.
     over = session()

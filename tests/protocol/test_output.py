@@ -9,6 +9,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai import omit
+from openai.lib.responses_websocket import ResponsesWebSocketAccumulator
+from openai.lib.streaming.responses import ResponseStreamState
 
 from turnwire.errors import EngineError, InvariantError
 from turnwire.protocol.events import Usage
@@ -302,6 +305,29 @@ def test_keep_alive_mid_item_shows_what_there_is(say, oracle, automaton):
         reader.feed(event)
         oracle(event)
     assert reader.ended
+
+
+def test_keep_alives_do_not_disturb_openais_accumulators(say, oracle):
+    # Theirs replace their whole snapshot at a lifecycle event, in the middle of an item as well.
+    response, events = begun()
+    for delta in say.reasoning + say.message + say.call(1):
+        events += response.push([delta]) + response.in_progress()
+    by_lane, by_stream = (
+        ResponsesWebSocketAccumulator(),
+        ResponseStreamState(input_tools=omit, text_format=omit),
+    )
+    for event in events:
+        by_lane.add_event(oracle(event))
+        by_stream.handle_event(oracle(event))
+    reasoning, message, call = by_lane.detailed_snapshot()["output"]
+    assert reasoning["content"][0]["part"]["text"] == "Hmm."
+    assert message["content"][0]["part"]["text"] == "Héllo 🌍"
+    assert call["item"]["arguments"] == '{"path": "."}'
+    for event in response.completed(USAGE, completed_at=1):
+        by_lane.add_event(oracle(event))
+        by_stream.handle_event(oracle(event))
+    assert by_lane.get_final_response().output_text == "Héllo 🌍"
+    assert by_stream._completed_response.output_text == "Héllo 🌍"
 
 
 def test_warm_up():

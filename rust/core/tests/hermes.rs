@@ -123,7 +123,7 @@ fn read(format: &HermesFormat, start: Start, pieces: &[Piece], cut: &mut dyn Cut
     parser.finish(pieces.len(), &mut deltas);
     let deltas = merged(deltas);
     assert_well_formed(&deltas);
-    Read { deltas, reasoning: parser.reasoning(), incomplete: parser.open_call_incomplete() }
+    Read { deltas, reasoning: parser.reasoning(), incomplete: parser.call_is_incomplete() }
 }
 
 trait Cut {

@@ -86,6 +86,17 @@ pub fn load_with(path: &Path, verdicts: Option<&Path>) -> Result<Source> {
     })
 }
 
+/// A GGUF's vocabulary alone, as a `tokenizer.json`: what [`load`] hands to [`choose()`]. A file
+/// without a chat template has one too.
+///
+/// # Errors
+/// As [`load`], but for the template.
+pub fn definition(path: &Path) -> Result<Definition> {
+    let fault = |fault: Fault| Error::profile(format!("{}: {fault}", path.display()));
+    let found = read(path).and_then(|mut metadata| vocabulary(&mut metadata)).map_err(fault)?;
+    Definition::from_value(path.display().to_string(), found.json)
+}
+
 fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(|| "model".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

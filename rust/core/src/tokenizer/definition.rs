@@ -197,6 +197,12 @@ impl Definition {
         &self.name
     }
 
+    /// The `tokenizer.json` that the encoders read.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
     /// The added tokens, in order of id.
     #[must_use]
     pub fn added(&self) -> &[AddedToken] {

@@ -119,6 +119,8 @@ pub struct HermesParser {
     closer: Closer,
     /// Of the last call that ended.
     incomplete: bool,
+    /// Calls whose closing marker has come.
+    closed: usize,
 }
 
 /// Which marker.
@@ -229,20 +231,7 @@ impl HermesParser {
             first,
             closer: Closer::Nobodys,
             incomplete: false,
-        }
-    }
-
-    /// Whether the last call's arguments are not whole: cut off by a limit, or broken off by a
-    /// marker or by JSON that cannot be. A call without its closing brace or marker is whole if
-    /// its arguments are; one that ended without arguments is too, and has `{}`. False when there
-    /// was no call.
-    ///
-    /// Meant for behind [`finish`](OutputParser::finish), to say whether the item is complete.
-    #[must_use]
-    pub fn open_call_incomplete(&self) -> bool {
-        match &self.state {
-            State::Call(call) if call.begun => call.body.arguments() != Progress::Complete,
-            _ => self.incomplete,
+            closed: 0,
         }
     }
 
@@ -434,7 +423,10 @@ impl HermesParser {
                     streamed: false,
                 }));
             }
-            (Kind::Text, Mark::CallClose) if self.drops_closer() => self.closer = Closer::Surplus,
+            (Kind::Text, Mark::CallClose) if self.drops_closer() => {
+                self.closed += usize::from(self.closer == Closer::Owed);
+                self.closer = Closer::Surplus;
+            }
             (_, Mark::CallClose) => {
                 for c in met.shown.chars() {
                     self.say(within, c, out);
@@ -485,7 +477,7 @@ impl OutputParser for HermesParser {
     }
 
     /// A call that has not begun comes out as what it stood in. One that has is left as it is,
-    /// since nothing here tells a stop from a limit: see [`HermesParser::open_call_incomplete`].
+    /// since nothing here tells a stop from a limit: see [`call_is_incomplete`](OutputParser::call_is_incomplete).
     fn finish(&mut self, count: usize, out: &mut Vec<Delta>) {
         self.settle_partial(out);
         if let State::Call(call) = &self.state
@@ -509,6 +501,20 @@ impl OutputParser for HermesParser {
         match &self.first {
             Block::Placed(range) if !range.is_empty() => Some(range.clone()),
             _ => None,
+        }
+    }
+
+    fn closed_calls(&self) -> usize {
+        self.closed
+    }
+
+    /// Cut off by a limit, or broken off by a marker or by JSON that cannot be. A call without its
+    /// closing brace or marker is whole if its arguments are; one that ended without arguments is
+    /// too, and has `{}`. False when there was no call.
+    fn call_is_incomplete(&self) -> bool {
+        match &self.state {
+            State::Call(call) if call.begun => call.body.arguments() != Progress::Complete,
+            _ => self.incomplete,
         }
     }
 }

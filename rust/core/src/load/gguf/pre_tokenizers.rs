@@ -28,11 +28,19 @@ enum Rule {
     Splits(&'static [&'static str]),
 }
 
-/// The contractions of GPT-4-like expressions.
+/// GPT-4's contractions. llama.cpp knows ASCII letters only; `(?i:'s)` would also take `'ſ`.
+macro_rules! contractions {
+    () => {
+        r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+    };
+}
+
+/// An expression like GPT-4's, with its rule for numbers.
 macro_rules! gpt4_like {
     ($numbers:literal) => {
         concat!(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|",
+            contractions!(),
+            r"|[^\r\n\p{L}\p{N}]?\p{L}+|",
             $numbers,
             r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         )
@@ -42,7 +50,8 @@ macro_rules! gpt4_like {
 const LLAMA3: &str = gpt4_like!(r"\p{N}{1,3}");
 const QWEN2: &str = gpt4_like!(r"\p{N}");
 const QWEN35: &str = concat!(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|",
+    contractions!(),
+    r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|",
     r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 const FALCON: &[&str] = &[

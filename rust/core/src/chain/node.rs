@@ -1,0 +1,270 @@
+//! A committed turn.
+//!
+//! Two lineages meet in a node. Its *parent* is the response that it continues: items accumulate
+//! along parents. Its *base* is where its tokens begin: usually all of the parent's, but a rebase
+//! or a rewind keeps only the first of them and brings its own segments for the rest. Nothing in a
+//! committed node ever changes, except that its tape may be taken by the turn that extends it.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::chain::{Tape, View};
+use crate::header::Header;
+use crate::item::Item;
+use crate::token::{Origin, Span, SpanKind, TokenId};
+
+/// A stretch of tokens that is shared, moved or dropped as a whole.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// The tokens.
+    pub ids: Arc<[TokenId]>,
+    /// What they hold.
+    pub kind: SpanKind,
+    /// Indices into the chain's items, end exclusive.
+    pub items: Range<usize>,
+    /// The reasoning in it, as a token range; empty for rendered messages, which are rendered
+    /// again without it.
+    pub reasoning: Range<usize>,
+    /// When the template takes the reasoning out of history (D6).
+    pub dropped: Dropped,
+    /// A closer that belongs to the span before it (D5).
+    pub glue: bool,
+}
+
+/// When a template takes the reasoning of a segment out of history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dropped {
+    /// It has none, or keeps it.
+    Never,
+    /// When the next real user message arrives.
+    OnQuery,
+    /// When anything follows.
+    OnNext,
+}
+
+/// How a node's tokens end, and so what the next turn must emit first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing rendered yet.
+    Empty,
+    /// Every message is closed.
+    Closed,
+    /// Sampled ids, ended by the family's own close.
+    SampledClosed,
+    /// Sampled ids that were cut off; the close is still to be written.
+    SampledOpen,
+}
+
+/// What a turn hands over when it commits.
+#[derive(Debug)]
+pub struct NodeParts {
+    /// The response that this one continues.
+    pub parent: Option<Node>,
+    /// The node whose first tokens are this one's, and how many.
+    pub base: Option<(Node, usize)>,
+    /// The tokens behind the base.
+    pub segments: Vec<Segment>,
+    /// All tokens, base included.
+    pub token_count: usize,
+    /// This turn's items: its input, then its output.
+    pub items: Vec<Arc<Item>>,
+    /// The header that its prompt was rendered with.
+    pub header: Arc<Header>,
+    /// How many of the chain's first items stand in the header's span.
+    pub leading: usize,
+    /// How the tokens end.
+    pub tail: Tail,
+    /// Calls without an output yet: (`call_id`, name), oldest first.
+    pub unanswered: Vec<(String, String)>,
+    /// Whether a user has asked something (templates look for the last query).
+    pub has_query: bool,
+    /// The soonest that any segment's reasoning is dropped.
+    pub dropped: Dropped,
+    /// The flat tokens, for the turn that extends this one.
+    pub tape: Option<Tape>,
+}
+
+/// A committed turn; cloning shares it. Keeps its ancestors alive.
+#[derive(Debug, Clone)]
+pub struct Node(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    parts: NodeParts,
+    first_item: usize,
+    tape: Mutex<Option<Tape>>,
+}
+
+/// A node's own segments, walked from the root of its tokens.
+pub struct Lineage(Vec<(Node, usize)>);
+
+impl Node {
+    /// Publishes a committed turn.
+    #[must_use]
+    pub fn new(mut parts: NodeParts) -> Self {
+        let first_item = parts.parent.as_ref().map_or(0, Node::item_count);
+        let tape = Mutex::new(parts.tape.take());
+        Self(Arc::new(Inner { parts, first_item, tape }))
+    }
+
+    /// Everything that was handed over, but for the tape.
+    #[must_use]
+    pub fn parts(&self) -> &NodeParts {
+        &self.0.parts
+    }
+
+    /// Prompt and sampled tokens.
+    #[must_use]
+    pub fn token_count(&self) -> usize {
+        self.0.parts.token_count
+    }
+
+    /// Items of the whole chain up to here.
+    #[must_use]
+    pub fn item_count(&self) -> usize {
+        self.0.first_item + self.0.parts.items.len()
+    }
+
+    /// The items with these indices, oldest first. Walks back only as far as needed.
+    #[must_use]
+    pub fn items(&self, range: Range<usize>) -> Vec<Arc<Item>> {
+        let mut newest_first: Vec<Arc<Item>> = Vec::with_capacity(range.len());
+        let mut next = Some(self);
+        while let Some(node) = next.filter(|node| node.item_count() > range.start) {
+            let first = node.0.first_item;
+            for (offset, item) in node.0.parts.items.iter().enumerate().rev() {
+                if range.contains(&(first + offset)) {
+                    newest_first.push(Arc::clone(item));
+                }
+            }
+            next = node.0.parts.parent.as_ref();
+        }
+        newest_first.reverse();
+        newest_first
+    }
+
+    /// The newest item that `wanted` accepts, searched from the newest on.
+    #[must_use]
+    pub fn find_item(&self, wanted: impl Fn(&Item) -> bool) -> Option<Arc<Item>> {
+        let mut next = Some(self);
+        while let Some(node) = next {
+            if let Some(item) = node.0.parts.items.iter().rev().find(|item| wanted(item)) {
+                return Some(Arc::clone(item));
+            }
+            next = node.0.parts.parent.as_ref();
+        }
+        None
+    }
+
+    /// Takes the tape; the first turn that extends a tip gets it, a fork does not.
+    #[must_use]
+    pub fn take_tape(&self) -> Option<Tape> {
+        self.0.tape.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Gives the tape back after an aborted turn.
+    pub fn return_tape(&self, tape: Tape) {
+        debug_assert_eq!(tape.len(), self.token_count());
+        let mut slot = self.0.tape.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.get_or_insert(tape);
+    }
+
+    /// The nodes that hold this one's tokens, root first, each with how many tokens of it count.
+    #[must_use]
+    pub fn lineage(&self) -> Lineage {
+        self.lineage_to(self.token_count())
+    }
+
+    /// The same for the first `len` tokens only.
+    #[must_use]
+    pub fn lineage_to(&self, len: usize) -> Lineage {
+        let mut nodes = Vec::new();
+        let mut next = Some((self.clone(), len));
+        while let Some((node, keep)) = next {
+            let base = node.0.parts.base.clone();
+            nodes.push((node, keep));
+            // A later rewind may keep less of the base than the base's child did.
+            next = base.map(|(base, base_keep)| (base, base_keep.min(keep)));
+        }
+        nodes.reverse();
+        Lineage(nodes)
+    }
+
+    /// The flat tokens: the tape where it is here, else a copy.
+    #[must_use]
+    pub fn view(&self) -> View {
+        let slot = self.0.tape.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tape) = slot.as_ref() {
+            return tape.view();
+        }
+        drop(slot);
+        self.lineage().tape(self.token_count()).view()
+    }
+}
+
+impl Lineage {
+    /// Every segment that counts, root first.
+    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.0.iter().flat_map(|(node, keep)| {
+            let base = node.0.parts.base.as_ref().map_or(0, |(_, base_keep)| *base_keep);
+            let mut end = base;
+            node.0.parts.segments.iter().take_while(move |segment| {
+                end += segment.ids.len();
+                end <= *keep
+            })
+        })
+    }
+
+    /// A new tape of the first `len` tokens; `len` must be the end of a segment.
+    #[must_use]
+    pub fn tape(&self, len: usize) -> Tape {
+        let mut end = 0;
+        let parts = self.segments().map(|segment| segment.ids.as_ref()).take_while(move |ids| {
+            end += ids.len();
+            end <= len
+        });
+        Tape::from_parts(parts, len)
+    }
+}
+
+/// The spans of a row of segments: glue joins the span before it (law 3).
+#[must_use]
+pub fn spans<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut start = 0;
+    for segment in segments {
+        let end = start + segment.ids.len();
+        match spans.last_mut().filter(|_| segment.glue) {
+            Some(last) => last.tokens.end = end,
+            None => spans.push(Span {
+                tokens: start..end,
+                items: segment.items.clone(),
+                kind: segment.kind,
+                origin: if segment.kind == SpanKind::Sampled {
+                    Origin::Sampled
+                } else {
+                    Origin::Rendered
+                },
+            }),
+        }
+        start = end;
+    }
+    spans
+}
+
+impl Drop for Inner {
+    /// A chain of a million nodes must not need a million stack frames to go.
+    fn drop(&mut self) {
+        let mut orphans = Vec::new();
+        let release = |parts: &mut NodeParts, orphans: &mut Vec<Node>| {
+            orphans.extend(parts.parent.take());
+            orphans.extend(parts.base.take().map(|(node, _)| node));
+        };
+        release(&mut self.parts, &mut orphans);
+        while let Some(Node(node)) = orphans.pop() {
+            if let Some(mut inner) = Arc::into_inner(node) {
+                release(&mut inner.parts, &mut orphans);
+            }
+        }
+    }
+}

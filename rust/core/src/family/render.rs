@@ -1,0 +1,270 @@
+//! From items to chunks: what every family's renderer stands on.
+//!
+//! A renderer writes into a [`Sink`]: text, and markers. The stretch of text between two control
+//! tokens is one *run* and is encoded as one (D2), because a role header and the content behind it
+//! share tokens (`user\n` + `\n\nhi`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::chain::Dropped;
+use crate::error::Result;
+use crate::family::{Family, Shown};
+use crate::item::{Item, Role};
+use crate::token::TokenId;
+use crate::tokenizer::Encoder;
+
+/// A piece of a format's markup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Marker {
+    /// One added token of the vocabulary.
+    Token(TokenId, String),
+    /// Plain text, where the vocabulary has no such token.
+    Text(String),
+}
+
+impl Marker {
+    /// What it looks like.
+    #[must_use]
+    pub fn content(&self) -> &str {
+        match self {
+            Self::Token(_, content) | Self::Text(content) => content,
+        }
+    }
+
+    /// Its id, where it is a token.
+    #[must_use]
+    pub fn id(&self) -> Option<TokenId> {
+        match self {
+            Self::Token(id, _) => Some(*id),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+/// Where a renderer writes.
+pub trait Sink {
+    /// Text: scaffold or content, in which nothing is a control token.
+    fn text(&mut self, text: &str);
+    /// Markup.
+    fn marker(&mut self, marker: &Marker);
+}
+
+/// Collects text, as a template would print it. For probes and golden tests.
+#[derive(Debug, Default)]
+pub struct TextSink(pub String);
+
+impl Sink for TextSink {
+    fn text(&mut self, text: &str) {
+        self.0.push_str(text);
+    }
+
+    fn marker(&mut self, marker: &Marker) {
+        self.0.push_str(marker.content());
+    }
+}
+
+/// Collects ids: runs are encoded when a control token ends them.
+pub struct IdSink<'a> {
+    encoder: &'a dyn Encoder,
+    /// Whether added tokens are matched in text (`trust = "compat"`).
+    control: bool,
+    run: String,
+    ids: Vec<TokenId>,
+    failure: Result<()>,
+}
+
+impl<'a> IdSink<'a> {
+    /// An empty sink.
+    #[must_use]
+    pub fn new(encoder: &'a dyn Encoder, control: bool) -> Self {
+        Self { encoder, control, run: String::new(), ids: Vec::new(), failure: Ok(()) }
+    }
+
+    /// Ends the current run and takes the ids written since the last call.
+    ///
+    /// # Errors
+    /// When the encoder failed.
+    pub fn take(&mut self) -> Result<Vec<TokenId>> {
+        self.end_run();
+        std::mem::replace(&mut self.failure, Ok(()))?;
+        Ok(std::mem::take(&mut self.ids))
+    }
+
+    /// Ids so far; ends the current run, so call it only where a control token follows.
+    pub fn mark(&mut self) -> usize {
+        self.end_run();
+        self.ids.len()
+    }
+
+    fn end_run(&mut self) {
+        if self.run.is_empty() {
+            return;
+        }
+        let encoded = self.encoder.encode(&self.run, self.control, &mut self.ids);
+        if self.failure.is_ok() {
+            self.failure = encoded;
+        }
+        self.run.clear();
+    }
+}
+
+impl Sink for IdSink<'_> {
+    fn text(&mut self, text: &str) {
+        self.run.push_str(text);
+    }
+
+    fn marker(&mut self, marker: &Marker) {
+        match marker {
+            Marker::Token(id, _) => {
+                self.end_run();
+                self.ids.push(*id);
+            }
+            Marker::Text(content) => self.run.push_str(content),
+        }
+    }
+}
+
+/// One message of a chat: what a template sees where the API has one item or several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// From a user, or from the operator.
+    Plain {
+        /// Never the assistant.
+        role: Role,
+        /// Its text.
+        text: String,
+    },
+    /// From the model: adjacent items in the order reasoning, text, calls.
+    Assistant {
+        /// One reasoning item; None when there was no such item.
+        reasoning: Option<String>,
+        /// One message item.
+        text: Option<String>,
+        /// (name, raw arguments) of each call.
+        calls: Vec<(String, String)>,
+    },
+    /// Adjacent tool outputs.
+    Outputs(Vec<String>),
+}
+
+/// A message and the items that it came from (indices into the chain).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// End exclusive.
+    pub items: Range<usize>,
+    /// What they form.
+    pub message: Message,
+}
+
+impl Group {
+    fn of(index: usize, item: &Item) -> Self {
+        let assistant = |reasoning, text, calls| Message::Assistant { reasoning, text, calls };
+        let message = match item {
+            Item::Message { role: Role::Assistant, text } => {
+                assistant(None, Some(text.clone()), Vec::new())
+            }
+            Item::Message { role, text } => Message::Plain { role: *role, text: text.clone() },
+            Item::Reasoning { text } => assistant(Some(text.clone()), None, Vec::new()),
+            Item::Call { name, arguments, .. } => {
+                assistant(None, None, vec![(name.clone(), arguments.clone())])
+            }
+            Item::Output { text, .. } => Message::Outputs(vec![text.clone()]),
+        };
+        Self { items: index..index + 1, message }
+    }
+
+    /// Whether it is a user's question, in the family's eyes.
+    #[must_use]
+    pub fn is_query(&self, family: &dyn Family) -> bool {
+        matches!(&self.message, Message::Plain { role: Role::User, text } if family.is_query(text))
+    }
+
+    /// Adds the item if it belongs to the same message: reasoning, text and calls in that order,
+    /// since a template has one place for each (D5; docs/decisions/0002).
+    pub fn join(&mut self, item: &Item) -> bool {
+        match (&mut self.message, item) {
+            (Message::Outputs(outputs), Item::Output { text, .. }) => outputs.push(text.clone()),
+            (
+                Message::Assistant { text: slot @ None, calls, .. },
+                Item::Message { role: Role::Assistant, text },
+            ) if calls.is_empty() => *slot = Some(text.clone()),
+            (Message::Assistant { calls, .. }, Item::Call { name, arguments, .. }) => {
+                calls.push((name.clone(), arguments.clone()));
+            }
+            _ => return false,
+        }
+        self.items.end += 1;
+        true
+    }
+}
+
+/// The messages that `items` form; `first` is the chain's index of the first of them.
+#[must_use]
+pub fn group(items: &[Arc<Item>], first: usize) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (offset, item) in items.iter().enumerate() {
+        if !groups.last_mut().is_some_and(|last| last.join(item)) {
+            groups.push(Group::of(first + offset, item));
+        }
+    }
+    groups
+}
+
+/// How each message shows its reasoning, and when history loses it. `asked` says whether a query
+/// stands before `groups`.
+///
+/// The rule is the one of thinking templates (Qwen 3): reasoning is shown behind the last query
+/// only; and an answer that is the very last message shows even an empty reasoning block.
+#[must_use]
+pub fn shows(family: &dyn Family, groups: &[Group], asked: bool) -> Vec<(Shown, Dropped)> {
+    let last_query = groups.iter().rposition(|group| group.is_query(family));
+    let shown = |(index, group): (usize, &Group)| {
+        let Message::Assistant { reasoning, .. } = &group.message else {
+            return (Shown::Nothing, Dropped::Never);
+        };
+        let in_cycle = last_query.map_or(asked, |query| index > query);
+        let reasons = reasoning.as_ref().is_some_and(|text| !text.is_empty());
+        if !family.drops_reasoning() || !in_cycle {
+            (Shown::Nothing, Dropped::Never)
+        } else if reasons {
+            (Shown::Reasoning, Dropped::OnQuery)
+        } else if index + 1 == groups.len() {
+            (Shown::Reasoning, Dropped::OnNext)
+        } else {
+            (Shown::Nothing, Dropped::Never)
+        }
+    };
+    groups.iter().enumerate().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjacent_assistant_items_form_one_message_in_order() {
+        let reasoning = |text: &str| Item::Reasoning { text: text.into() };
+        let text = |text: &str| Item::Message { role: Role::Assistant, text: text.into() };
+        let call = |name: &str| Item::Call {
+            call_id: "c".into(),
+            name: name.into(),
+            arguments: "{}".into(),
+        };
+        let items: Vec<Arc<Item>> = [
+            reasoning("r"),
+            text("a"),
+            call("f"),
+            call("g"),
+            text("b"),
+            reasoning("s"),
+            text("c"),
+            text("d"),
+        ]
+        .into_iter()
+        .map(Arc::new)
+        .collect();
+        let ranges: Vec<_> = group(&items, 10).into_iter().map(|group| group.items).collect();
+        assert_eq!(ranges, [10..14, 14..15, 15..17, 17..18]);
+    }
+}

@@ -1,0 +1,385 @@
+//! What stands before a conversation and is sent anew with every request: instructions, tools and
+//! the choice among them.
+//!
+//! An unchanged header is recognised by the hash of its raw bytes and parsed once (D5).
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::error::{Error, Result};
+use crate::json::{self, Members, Style};
+
+/// OpenAI's limit for a function's name, in characters (protocol §11).
+const MAX_NAME: usize = 128;
+
+/// One function that the model may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tool {
+    /// Its name: letters, digits, `_` and `-`.
+    pub name: String,
+    /// As a chat template prints it: the Chat Completions form, written as Python writes JSON.
+    pub declaration: String,
+    /// The JSON schema of its arguments, compact. `{}` when the client sent none.
+    pub schema: String,
+    /// As the Response object echoes it, compact.
+    pub echo: String,
+}
+
+/// Which tools the model may or must call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model chooses.
+    Auto,
+    /// No call. The tools are not rendered, so that the model does not know them.
+    None,
+    /// At least one call, of any of these tools (indices into the header's).
+    Required(Vec<usize>),
+}
+
+/// The request's `instructions`, `tools` and `tool_choice`, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Identifies the raw bytes that it was parsed from.
+    pub key: [u8; 32],
+    /// The first system message, if any.
+    pub instructions: Option<String>,
+    /// Every tool, in the client's order.
+    pub tools: Vec<Tool>,
+    /// The choice among them.
+    pub choice: ToolChoice,
+    /// Instructions as JSON: a string or `null`.
+    pub echo_instructions: String,
+    /// The tools as a JSON array.
+    pub echo_tools: String,
+    /// The tool choice as JSON, in the form in which it came.
+    pub echo_tool_choice: String,
+}
+
+/// The raw JSON values of a request's header; None where the field is absent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RawHeader<'a> {
+    /// A string or null.
+    pub instructions: Option<&'a [u8]>,
+    /// An array or null.
+    pub tools: Option<&'a [u8]>,
+    /// A string, an object or null.
+    pub tool_choice: Option<&'a [u8]>,
+}
+
+impl RawHeader<'_> {
+    /// Equal keys come from equal bytes; costs one pass of blake3 over the header (20 KB: ~10 µs).
+    #[must_use]
+    pub fn key(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        for field in [self.instructions, self.tools, self.tool_choice] {
+            let field = field.unwrap_or(b"null");
+            hasher.update(&(field.len() as u64).to_le_bytes());
+            hasher.update(field);
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+impl Header {
+    /// The header of a request; `known` when its key is the one of `raw`, which costs the hash.
+    ///
+    /// # Errors
+    /// `invalid_value`, `missing_required_parameter` or `unsupported_parameter`, naming the field
+    /// (`tools[2].name`).
+    pub fn parse(raw: RawHeader<'_>, known: Option<&Arc<Self>>) -> Result<Arc<Self>> {
+        let key = raw.key();
+        if let Some(known) = known.filter(|known| known.key == key) {
+            return Ok(Arc::clone(known));
+        }
+        let instructions = match raw.instructions.map(|bytes| json::value(bytes, "instructions")) {
+            None => None,
+            Some(value) => match value? {
+                null if null.get() == "null" => None,
+                value => Some(json::string(value, "instructions")?.into_owned()),
+            },
+        };
+        let mut echo_instructions = String::new();
+        match &instructions {
+            Some(text) => json::write_string(text, &mut echo_instructions),
+            None => echo_instructions.push_str("null"),
+        }
+        let tools = parse_tools(raw.tools)?;
+        let (choice, echo_tool_choice) = parse_choice(raw.tool_choice, &tools)?;
+        let echoes: Vec<&str> = tools.iter().map(|tool| tool.echo.as_str()).collect();
+        let echo_tools = format!("[{}]", echoes.join(","));
+        Ok(Arc::new(Self {
+            key,
+            instructions,
+            tools,
+            choice,
+            echo_instructions,
+            echo_tools,
+            echo_tool_choice,
+        }))
+    }
+
+    /// The tools that are rendered: none of them when none may be called.
+    #[must_use]
+    pub fn rendered_tools(&self) -> &[Tool] {
+        if self.choice == ToolChoice::None { &[] } else { &self.tools }
+    }
+
+    /// Whether both render to the same tokens.
+    #[must_use]
+    pub fn renders_as(&self, other: &Self) -> bool {
+        let declarations = |header: &Self| -> Vec<String> {
+            header.rendered_tools().iter().map(|tool| tool.declaration.clone()).collect()
+        };
+        self.key == other.key
+            || (self.instructions == other.instructions
+                && declarations(self) == declarations(other))
+    }
+}
+
+fn parse_tools(bytes: Option<&[u8]>) -> Result<Vec<Tool>> {
+    let Some(bytes) = bytes else { return Ok(Vec::new()) };
+    let raw = json::value(bytes, "tools")?;
+    if raw.get() == "null" {
+        return Ok(Vec::new());
+    }
+    let mut tools: Vec<Tool> = Vec::new();
+    for (index, raw) in json::array(raw, "tools")?.into_iter().enumerate() {
+        let param = format!("tools[{index}]");
+        let tool = parse_tool(&json::object(raw, &param)?, &param)?;
+        if tools.iter().any(|other| other.name == tool.name) {
+            return Err(Error::invalid_value(
+                format!("{param}.name"),
+                format!("The tool name '{}' is used twice.", tool.name),
+            ));
+        }
+        tools.push(tool);
+    }
+    Ok(tools)
+}
+
+fn parse_tool(members: &Members<'_>, param: &str) -> Result<Tool> {
+    let tool_type = members.required("type", param)?;
+    if tool_type != "function" {
+        return Err(Error::unsupported(
+            format!("{param}.type"),
+            format!("Tools of type '{tool_type}' are not supported by this server yet."),
+        ));
+    }
+    for option in ["async", "defer_loading"] {
+        if members.is_true(option) {
+            return Err(Error::unsupported(
+                format!("{param}.{option}"),
+                format!("Tools with '{option}' are not supported by this server yet."),
+            ));
+        }
+    }
+    let name = members.required("name", param)?.into_owned();
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(legal) {
+        return Err(Error::invalid_value(
+            format!("{param}.name"),
+            format!(
+                "Invalid '{param}.name': it must match '^[a-zA-Z0-9_-]+$' and have at most \
+                 {MAX_NAME} characters."
+            ),
+        ));
+    }
+    let description = members.string("description", param)?;
+    let parameters_param = format!("{param}.parameters");
+    let parameters = members.get("parameters");
+    if let Some(raw) = parameters.filter(|raw| !raw.get().starts_with('{')) {
+        return Err(json::wrong_type(&parameters_param, "an object", raw));
+    }
+    let written = |style: Style| -> Result<Option<String>> {
+        parameters.map(|raw| write_raw(raw, style, &parameters_param)).transpose()
+    };
+
+    let mut declaration = String::from(r#"{"type": "function", "function": {"name": "#);
+    json::write_string(&name, &mut declaration);
+    let mut echo = String::from(r#"{"type":"function","name":"#);
+    json::write_string(&name, &mut echo);
+    echo.push_str(r#","description":"#);
+    match &description {
+        Some(text) => {
+            declaration.push_str(r#", "description": "#);
+            json::write_string(text, &mut declaration);
+            json::write_string(text, &mut echo);
+        }
+        None => echo.push_str("null"),
+    }
+    if let Some(parameters) = written(Style::Python)? {
+        declaration.push_str(r#", "parameters": "#);
+        declaration.push_str(&parameters);
+    }
+    declaration.push_str("}}");
+    let schema = written(Style::Compact)?;
+    echo.push_str(r#","parameters":"#);
+    echo.push_str(schema.as_deref().unwrap_or("null"));
+    // `strict` is accepted and echoed as what it is here: not enforced.
+    echo.push_str(r#","strict":false}"#);
+    Ok(Tool { name, declaration, schema: schema.unwrap_or_else(|| "{}".to_owned()), echo })
+}
+
+fn write_raw(raw: &RawValue, style: Style, param: &str) -> Result<String> {
+    let mut out = String::with_capacity(raw.get().len() + raw.get().len() / 8);
+    json::write(raw, style, param, &mut out)?;
+    Ok(out)
+}
+
+fn parse_choice(bytes: Option<&[u8]>, tools: &[Tool]) -> Result<(ToolChoice, String)> {
+    const PARAM: &str = "tool_choice";
+    let auto = || (ToolChoice::Auto, r#""auto""#.to_owned());
+    let Some(bytes) = bytes else { return Ok(auto()) };
+    let raw = json::value(bytes, PARAM)?;
+    match raw.get().as_bytes().first() {
+        Some(b'n') => Ok(auto()),
+        Some(b'"') => {
+            let choice = match json::string(raw, PARAM)?.as_ref() {
+                "auto" => ToolChoice::Auto,
+                "none" => ToolChoice::None,
+                "required" => required((0..tools.len()).collect(), PARAM)?,
+                other => {
+                    return Err(Error::invalid_value(
+                        PARAM,
+                        format!(
+                            "Invalid value: '{other}'. Supported values are: 'none', 'auto', and \
+                             'required'."
+                        ),
+                    ));
+                }
+            };
+            Ok((choice, raw.get().to_owned()))
+        }
+        Some(b'{') => {
+            let members = json::object(raw, PARAM)?;
+            let choice = match members.required("type", PARAM)?.as_ref() {
+                "function" => required(vec![named(&members, PARAM, tools)?], PARAM)?,
+                "allowed_tools" => allowed_tools(&members, tools)?,
+                other => {
+                    return Err(Error::unsupported(
+                        "tool_choice.type",
+                        format!(
+                            "A tool choice of type '{other}' is not supported by this server yet."
+                        ),
+                    ));
+                }
+            };
+            Ok((choice, write_raw(raw, Style::Compact, PARAM)?))
+        }
+        _ => Err(json::wrong_type(PARAM, "a string or an object", raw)),
+    }
+}
+
+fn allowed_tools(members: &Members<'_>, tools: &[Tool]) -> Result<ToolChoice> {
+    let mode = members.required("mode", "tool_choice")?;
+    if mode != "required" {
+        return Err(Error::unsupported(
+            "tool_choice.mode",
+            format!("'allowed_tools' with mode '{mode}' is not supported by this server yet."),
+        ));
+    }
+    let param = "tool_choice.tools";
+    let raw = members.get("tools").ok_or_else(|| Error::missing_parameter(param))?;
+    let mut allowed = Vec::new();
+    for (index, raw) in json::array(raw, param)?.into_iter().enumerate() {
+        let param = format!("{param}[{index}]");
+        allowed.push(named(&json::object(raw, &param)?, &param, tools)?);
+    }
+    required(allowed, param)
+}
+
+fn named(members: &Members<'_>, param: &str, tools: &[Tool]) -> Result<usize> {
+    let name = members.required("name", param)?;
+    tools.iter().position(|tool| tool.name == name).ok_or_else(|| {
+        Error::invalid_value(
+            format!("{param}.name"),
+            format!("Tool choice '{name}' not found in 'tools' parameter."),
+        )
+    })
+}
+
+fn required(tools: Vec<usize>, param: &str) -> Result<ToolChoice> {
+    if tools.is_empty() {
+        return Err(Error::invalid_value(
+            param,
+            "Tool choice 'required' must be specified with 'tools' parameter.",
+        ));
+    }
+    Ok(ToolChoice::Required(tools))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(instructions: &str, tools: &str, choice: &str) -> Result<Arc<Header>> {
+        let raw = RawHeader {
+            instructions: Some(instructions.as_bytes()),
+            tools: Some(tools.as_bytes()),
+            tool_choice: Some(choice.as_bytes()),
+        };
+        Header::parse(raw, None)
+    }
+
+    const LS: &str = r#"[{"type":"function","name":"ls","strict":true,
+        "parameters":{"type":"object","properties":{"n":{"type":"integer","maximum":1e3}}}}]"#;
+
+    #[test]
+    fn declares_and_echoes() {
+        let header = parse("\"be terse\"", LS, "\"required\"").unwrap();
+        assert_eq!(header.instructions.as_deref(), Some("be terse"));
+        assert_eq!(
+            header.tools[0].declaration,
+            r#"{"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {"n": {"type": "integer", "maximum": 1000.0}}}}}"#
+        );
+        assert_eq!(
+            header.echo_tools,
+            r#"[{"type":"function","name":"ls","description":null,"parameters":{"type":"object","properties":{"n":{"type":"integer","maximum":1000.0}}},"strict":false}]"#
+        );
+        assert_eq!(header.choice, ToolChoice::Required(vec![0]));
+        assert_eq!(header.echo_tool_choice, "\"required\"");
+    }
+
+    #[test]
+    fn unchanged_bytes_are_not_parsed_again() {
+        let raw = RawHeader { tools: Some(LS.as_bytes()), ..RawHeader::default() };
+        let first = Header::parse(raw, None).unwrap();
+        let again = Header::parse(raw, Some(&first)).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        let other = parse("null", LS, "\"none\"").unwrap();
+        assert!(other.rendered_tools().is_empty());
+        assert!(!first.renders_as(&other));
+        // Another choice among the same tools renders nothing new.
+        assert!(
+            first.renders_as(&parse("null", LS, r#"{"type":"function","name":"ls"}"#).unwrap())
+        );
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        for (tools, choice, param) in [
+            ("{}", "null", "tools"),
+            ("[1]", "null", "tools[0]"),
+            (r#"[{"type":"web_search"}]"#, "null", "tools[0].type"),
+            (r#"[{"type":"function"}]"#, "null", "tools[0].name"),
+            (r#"[{"type":"function","name":"a b"}]"#, "null", "tools[0].name"),
+            (r#"[{"type":"function","name":"a","parameters":[]}]"#, "null", "tools[0].parameters"),
+            (r#"[{"type":"function","name":"a","async":true}]"#, "null", "tools[0].async"),
+            (
+                r#"[{"type":"function","name":"a"},{"type":"function","name":"a"}]"#,
+                "null",
+                "tools[1].name",
+            ),
+            (LS, "\"maybe\"", "tool_choice"),
+            (LS, "7", "tool_choice"),
+            ("[]", "\"required\"", "tool_choice"),
+            (LS, r#"{"type":"function","name":"rm"}"#, "tool_choice.name"),
+            (LS, r#"{"type":"mcp"}"#, "tool_choice.type"),
+            (LS, r#"{"type":"allowed_tools","mode":"auto","tools":[]}"#, "tool_choice.mode"),
+        ] {
+            let error = parse("null", tools, choice).unwrap_err();
+            assert_eq!(error.param(), Some(param), "{tools} {choice}: {error}");
+        }
+    }
+}

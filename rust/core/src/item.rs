@@ -1,0 +1,332 @@
+//! Items of a conversation, from the raw JSON that a client sent.
+//!
+//! This is the only place where `input` is parsed (D1). What the model cannot see (ids, status,
+//! encrypted content) is dropped here; what it would have to see and we cannot show it is refused.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::error::{Error, Result};
+use crate::json::{self, Members};
+
+/// Who speaks in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The person, or the agent on their behalf.
+    User,
+    /// The model.
+    Assistant,
+    /// The operator, in the words of chat templates.
+    System,
+    /// The operator, in the words of the Responses API.
+    Developer,
+}
+
+impl Role {
+    /// The API's word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::System => "system",
+            Self::Developer => "developer",
+        }
+    }
+}
+
+/// One item, reduced to what a model is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// Text from one of the roles.
+    Message {
+        /// Who speaks.
+        role: Role,
+        /// The text parts, joined.
+        text: String,
+    },
+    /// What the model thought.
+    Reasoning {
+        /// The reasoning text, else the summary.
+        text: String,
+    },
+    /// The model called a function.
+    Call {
+        /// Pairs the call with its output.
+        call_id: String,
+        /// The function.
+        name: String,
+        /// Raw JSON, byte for byte as sampled or as the client sent it.
+        arguments: String,
+    },
+    /// What the function returned.
+    Output {
+        /// The call that it answers.
+        call_id: String,
+        /// The text parts, joined.
+        text: String,
+    },
+}
+
+impl Item {
+    /// The API's name of the type.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Message { .. } => "message",
+            Self::Reasoning { .. } => "reasoning",
+            Self::Call { .. } => "function_call",
+            Self::Output { .. } => "function_call_output",
+        }
+    }
+
+    /// Its text: for a call, the arguments.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Message { text, .. } | Self::Reasoning { text } | Self::Output { text, .. } => {
+                text
+            }
+            Self::Call { arguments, .. } => arguments,
+        }
+    }
+
+    /// Whether a system or a developer message.
+    #[must_use]
+    pub fn is_instruction(&self) -> bool {
+        matches!(self, Self::Message { role: Role::System | Role::Developer, .. })
+    }
+}
+
+/// The items of a request's `input`: a string is one user message, an array is a list of items.
+///
+/// # Errors
+/// `invalid_value`, `missing_required_parameter` or `unsupported_parameter`, with the path of the
+/// field at fault (`input[3].content[0].type`).
+pub fn parse_input(bytes: &[u8]) -> Result<Vec<Arc<Item>>> {
+    let raw = json::value(bytes, "input")?;
+    match raw.get().as_bytes().first() {
+        Some(b'n') => Ok(Vec::new()),
+        Some(b'"') => {
+            let text = json::string(raw, "input")?.into_owned();
+            Ok(vec![Arc::new(Item::Message { role: Role::User, text })])
+        }
+        Some(b'[') => json::array(raw, "input")?
+            .into_iter()
+            .enumerate()
+            .map(|(index, raw)| parse_item(raw, &format!("input[{index}]")).map(Arc::new))
+            .collect(),
+        _ => Err(json::wrong_type("input", "a string or an array of items", raw)),
+    }
+}
+
+fn parse_item(raw: &RawValue, param: &str) -> Result<Item> {
+    let members = json::object(raw, param)?;
+    // `type` may be left out of the easy form of a message (protocol §10).
+    let item_type = match members.string("type", param)? {
+        Some(item_type) => item_type,
+        None if members.get("role").is_some() => Cow::Borrowed("message"),
+        None => return Err(Error::missing_parameter(format!("{param}.type"))),
+    };
+    match item_type.as_ref() {
+        "message" => parse_message(&members, param),
+        "reasoning" => parse_reasoning(&members, param),
+        "function_call" => {
+            if members.get("namespace").is_some() {
+                return Err(Error::unsupported(
+                    format!("{param}.namespace"),
+                    "Namespaced function calls are not supported by this server yet.",
+                ));
+            }
+            Ok(Item::Call {
+                call_id: members.required("call_id", param)?.into_owned(),
+                name: members.required("name", param)?.into_owned(),
+                arguments: members.required("arguments", param)?.into_owned(),
+            })
+        }
+        "function_call_output" => {
+            let param_output = format!("{param}.output");
+            let output = members
+                .get("output")
+                .ok_or_else(|| Error::missing_parameter(param_output.as_str()))?;
+            Ok(Item::Output {
+                call_id: members.required("call_id", param)?.into_owned(),
+                text: parse_content(output, &["input_text"], &param_output)?,
+            })
+        }
+        other => Err(Error::unsupported(
+            format!("{param}.type"),
+            format!("Input items of type '{other}' are not supported by this server yet."),
+        )),
+    }
+}
+
+fn parse_message(members: &Members<'_>, param: &str) -> Result<Item> {
+    let role = match members.required("role", param)?.as_ref() {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        "developer" => Role::Developer,
+        other => {
+            return Err(Error::invalid_value(
+                format!("{param}.role"),
+                format!(
+                    "Invalid value: '{other}'. Supported values are: 'assistant', 'system', \
+                     'developer', and 'user'."
+                ),
+            ));
+        }
+    };
+    let content_param = format!("{param}.content");
+    let content =
+        members.get("content").ok_or_else(|| Error::missing_parameter(content_param.as_str()))?;
+    // The easy form lets any role use input_text; assistants' own output comes back as
+    // output_text or refusal.
+    let allowed: &[&str] = if role == Role::Assistant {
+        &["output_text", "refusal", "input_text"]
+    } else {
+        &["input_text"]
+    };
+    Ok(Item::Message { role, text: parse_content(content, allowed, &content_param)? })
+}
+
+fn parse_reasoning(members: &Members<'_>, param: &str) -> Result<Item> {
+    let mut text = String::new();
+    for (field, part_type) in [("content", "reasoning_text"), ("summary", "summary_text")] {
+        let Some(raw) = members.get(field) else { continue };
+        let field_param = format!("{param}.{field}");
+        text = parse_content(raw, &[part_type], &field_param)?;
+        // The model is shown what it thought; a summary stands in only where that is lost.
+        if !text.is_empty() {
+            break;
+        }
+    }
+    Ok(Item::Reasoning { text })
+}
+
+/// Text from a string or from an array of text parts, joined without a separator, as chat
+/// templates do.
+fn parse_content(raw: &RawValue, allowed: &[&str], param: &str) -> Result<String> {
+    if raw.get().starts_with('"') {
+        return Ok(json::string(raw, param)?.into_owned());
+    }
+    if !raw.get().starts_with('[') {
+        return Err(json::wrong_type(param, "a string or an array of parts", raw));
+    }
+    let mut text = String::new();
+    for (index, part) in json::array(raw, param)?.into_iter().enumerate() {
+        let part_param = format!("{param}[{index}]");
+        let part = json::object(part, &part_param)?;
+        let part_type = part.required("type", &part_param)?;
+        if allowed.contains(&part_type.as_ref()) {
+            let field = if part_type == "refusal" { "refusal" } else { "text" };
+            text.push_str(&part.required(field, &part_param)?);
+        } else if matches!(part_type.as_ref(), "input_image" | "input_file" | "input_audio") {
+            return Err(Error::unsupported(
+                format!("{part_param}.type"),
+                format!("Content of type '{part_type}' is not supported by this server yet."),
+            ));
+        } else {
+            return Err(Error::invalid_value(
+                format!("{part_param}.type"),
+                format!(
+                    "Invalid value: '{part_type}'. Supported values are: '{}'.",
+                    allowed.join("', '")
+                ),
+            ));
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Vec<Item>> {
+        parse_input(text.as_bytes())
+            .map(|items| items.iter().map(|item| item.as_ref().clone()).collect())
+    }
+
+    fn user(text: &str) -> Item {
+        Item::Message { role: Role::User, text: text.to_owned() }
+    }
+
+    #[test]
+    fn reads_every_form() {
+        assert_eq!(parsed(r#""hi""#).unwrap(), [user("hi")]);
+        assert_eq!(parsed("null").unwrap(), []);
+        assert_eq!(parsed("[]").unwrap(), []);
+        assert_eq!(parsed(r#"[{"role":"user","content":"hi"}]"#).unwrap(), [user("hi")]);
+        assert_eq!(
+            parsed(
+                r#"[{"type":"message","id":"msg_1","status":"completed","role":"assistant",
+                    "content":[{"type":"output_text","text":"a","annotations":[]},
+                               {"type":"refusal","refusal":"b"}]}]"#
+            )
+            .unwrap(),
+            [Item::Message { role: Role::Assistant, text: "ab".into() }]
+        );
+        assert_eq!(
+            parsed(
+                r#"[{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],
+                "content":[{"type":"reasoning_text","text":"t"}],"encrypted_content":null}]"#
+            )
+            .unwrap(),
+            [Item::Reasoning { text: "t".into() }]
+        );
+        assert_eq!(
+            parsed(
+                r#"[{"type":"function_call_output","call_id":"c",
+                "output":[{"type":"input_text","text":"ok"}]}]"#
+            )
+            .unwrap(),
+            [Item::Output { call_id: "c".into(), text: "ok".into() }]
+        );
+    }
+
+    #[test]
+    fn arguments_keep_their_bytes() {
+        let items = parsed(
+            r#"[{"type":"function_call","call_id":"c","name":"f","arguments":"{\"b\":1,  \"a\":2}"}]"#,
+        );
+        assert_eq!(items.unwrap()[0].text(), r#"{"b":1,  "a":2}"#);
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        for (text, param) in [
+            ("7", "input"),
+            ("[7]", "input[0]"),
+            ("[{}]", "input[0].type"),
+            (r#"[{"type":"web_search_call"}]"#, "input[0].type"),
+            (r#"[{"role":"robot","content":""}]"#, "input[0].role"),
+            (r#"[{"role":"user"}]"#, "input[0].content"),
+            (
+                r#"[{"role":"user","content":[{"type":"input_image","image_url":"x"}]}]"#,
+                "input[0].content[0].type",
+            ),
+            (
+                r#"[{"role":"user","content":[{"type":"output_text","text":"x"}]}]"#,
+                "input[0].content[0].type",
+            ),
+            (r#"[{"type":"function_call","call_id":"c","name":"f"}]"#, "input[0].arguments"),
+            (
+                r#"[{"type":"function_call","call_id":1,"name":"f","arguments":""}]"#,
+                "input[0].call_id",
+            ),
+            (r#"[{"type":"function_call_output","call_id":"c"}]"#, "input[0].output"),
+            (
+                r#"[{"type":"function_call_output","call_id":"c","output":[{"type":"input_image"}]}]"#,
+                "input[0].output[0].type",
+            ),
+            (r#"["\ud800"]"#, "input"),
+        ] {
+            let error = parsed(text).unwrap_err();
+            // A half surrogate is no object, or no text: both name a place inside `input`.
+            assert!(error.param().unwrap().starts_with(param), "{text}: {error}");
+        }
+    }
+}

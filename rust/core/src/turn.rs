@@ -1,0 +1,418 @@
+//! A response in the making: open → push* → finish → commit | abort.
+//!
+//! Nothing of a turn is visible before it commits (D4). What the engine samples goes to the tape
+//! as it is; text and items are views of it (D3).
+
+use std::sync::Arc;
+
+use crate::chain::{Dropped, Node, NodeParts, Segment, Tail, Tape, View, spans};
+use crate::detokenize::{Decoded, Detokenizer};
+use crate::error::{Error, Result};
+use crate::family::{Delta, OutputParser};
+use crate::header::Header;
+use crate::item::{Item, Role};
+use crate::open::Kind;
+use crate::profile::Profile;
+use crate::token::{Span, SpanKind, TokenId};
+use crate::tokenizer::Piece;
+
+/// The output must be tool calls: what a forced `tool_choice` demands of the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Constraint {
+    /// Text before each call's JSON object.
+    pub open: String,
+    /// Text behind it.
+    pub close: String,
+    /// (name, JSON schema of the arguments) of each function that may be called.
+    pub tools: Vec<(String, String)>,
+    /// Whether calls may follow each other.
+    pub many: bool,
+}
+
+/// What opening a turn decided; see [`crate::open`].
+pub(crate) struct Opened {
+    pub(crate) kind: Kind,
+    pub(crate) base: Option<(Node, usize)>,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) tape: Tape,
+    pub(crate) prefix_len: usize,
+    pub(crate) rendered: usize,
+    pub(crate) leading: usize,
+    pub(crate) has_query: bool,
+    pub(crate) dropped: Dropped,
+    pub(crate) thinking: bool,
+    pub(crate) generate: bool,
+    pub(crate) parallel_tool_calls: bool,
+    pub(crate) tail: Tail,
+}
+
+/// Where a turn stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Ids may be pushed.
+    Open,
+    /// A stop id, or all the calls allowed, were pushed: later ids are ignored.
+    Stopped,
+    /// Nothing more may be pushed.
+    Finished,
+    /// Committed or aborted.
+    Gone,
+}
+
+/// One response in the making. Dropping it is an abort.
+pub struct Turn {
+    profile: Arc<Profile>,
+    parent: Option<Node>,
+    header: Arc<Header>,
+    items: Vec<Arc<Item>>,
+    opened: Opened,
+    prompt: View,
+    unanswered: Vec<(String, String)>,
+    constraint: Option<Constraint>,
+    stage: Stage,
+    sampled: usize,
+    last: Option<TokenId>,
+    detokenizer: Detokenizer,
+    parser: Box<dyn OutputParser>,
+    outputs: Vec<Item>,
+}
+
+impl Turn {
+    pub(crate) fn new(
+        profile: Arc<Profile>,
+        parent: Option<Node>,
+        header: Arc<Header>,
+        items: Vec<Arc<Item>>,
+        opened: Opened,
+        unanswered: Vec<(String, String)>,
+        constraint: Option<Constraint>,
+    ) -> Self {
+        let parser = profile.family().parser(opened.thinking, constraint.is_some());
+        Self {
+            detokenizer: Detokenizer::new(),
+            parser,
+            prompt: opened.tape.view(),
+            stage: if opened.generate { Stage::Open } else { Stage::Finished },
+            profile,
+            parent,
+            header,
+            items,
+            opened,
+            unanswered,
+            constraint,
+            sampled: 0,
+            last: None,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// How the prompt came from the parent's tokens.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.opened.kind
+    }
+
+    /// How many of the prompt's tokens the parent's begin with.
+    #[must_use]
+    pub fn prefix_len(&self) -> usize {
+        self.opened.prefix_len
+    }
+
+    /// Tokens that were encoded for this turn.
+    #[must_use]
+    pub fn rendered(&self) -> usize {
+        self.opened.rendered
+    }
+
+    /// The prompt, generation prompt included.
+    #[must_use]
+    pub fn prompt(&self) -> &View {
+        &self.prompt
+    }
+
+    /// What a forced tool choice demands of the output.
+    #[must_use]
+    pub fn constraint(&self) -> Option<&Constraint> {
+        self.constraint.as_ref()
+    }
+
+    /// Instructions, tools and tool choice as parsed.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The turn's input items.
+    #[must_use]
+    pub fn items(&self) -> &[Arc<Item>] {
+        &self.items
+    }
+
+    /// The newest input item, of the chain where the turn brought none; for an output, with the
+    /// name of the function that it answers.
+    #[must_use]
+    pub fn last_item(&self) -> Option<(Arc<Item>, String)> {
+        let newest = self.items.last().cloned();
+        let item = newest.or_else(|| self.parent.as_ref()?.find_item(|_| true))?;
+        let named = |candidate: &Item| match (candidate, item.as_ref()) {
+            (Item::Call { call_id, .. }, Item::Output { call_id: answered, .. }) => {
+                call_id == answered
+            }
+            _ => false,
+        };
+        let name = match item.as_ref() {
+            Item::Call { name, .. } => name.clone(),
+            Item::Output { .. } => {
+                let here = self.items.iter().rev().find(|item| named(item)).cloned();
+                match here.or_else(|| self.parent.as_ref()?.find_item(named)).as_deref() {
+                    Some(Item::Call { name, .. }) => name.clone(),
+                    _ => String::new(),
+                }
+            }
+            _ => String::new(),
+        };
+        Some((item, name))
+    }
+
+    /// Appends sampled ids and appends what they say to `out`. Ids behind a stop id are ignored.
+    ///
+    /// # Errors
+    /// `invalid_value` for an id that the vocabulary does not have: nothing of the push happened.
+    /// [`crate::ErrorKind::Invariant`] when the turn was not open.
+    pub fn push(&mut self, ids: &[TokenId], out: &mut Vec<Delta>) -> Result<()> {
+        if matches!(self.stage, Stage::Finished | Stage::Gone) {
+            return Err(Error::invariant("push after finish, or in a turn that does not generate"));
+        }
+        if let Some(id) = ids.iter().find(|&&id| !self.profile.knows(id)) {
+            return Err(Error::invalid_value("ids", format!("The vocabulary has no token {id}.")));
+        }
+        let first = out.len();
+        let profile = Arc::clone(&self.profile);
+        for &id in ids {
+            if self.stage != Stage::Open {
+                break;
+            }
+            self.opened.tape.extend(&[id]);
+            self.last = Some(id);
+            let index = self.sampled;
+            self.sampled += 1;
+            if profile.stop_token_ids().binary_search(&id).is_ok() {
+                self.stage = Stage::Stopped;
+                continue;
+            }
+            let parser = &mut self.parser;
+            self.detokenizer.push(
+                &profile.vocabulary().pieces,
+                id,
+                &mut |decoded| match decoded {
+                    Decoded::Text(text) => parser.text(text, out),
+                    Decoded::Added { id, content, special } => {
+                        parser.added(id, content, special, index, out);
+                    }
+                },
+            )?;
+            // One call is all there may be: whatever the model would add is not wanted.
+            if !self.opened.parallel_tool_calls && self.parser.closed_calls() > 0 {
+                self.stage = Stage::Stopped;
+            }
+        }
+        collect(&mut self.outputs, &out[first..]);
+        Ok(())
+    }
+
+    /// Whether the turn has ended by what was sampled.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stage == Stage::Stopped
+    }
+
+    /// Ids pushed so far, a stop id included.
+    #[must_use]
+    pub fn sampled(&self) -> usize {
+        self.sampled
+    }
+
+    /// How many of them are reasoning.
+    #[must_use]
+    pub fn reasoning_tokens(&self) -> usize {
+        self.parser.reasoning().map_or(0, |range| range.end.min(self.sampled) - range.start)
+    }
+
+    /// No more ids: appends whatever was held back to `out`. Safe to call twice.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Invariant`] after commit or abort.
+    pub fn finish(&mut self, out: &mut Vec<Delta>) -> Result<()> {
+        match self.stage {
+            Stage::Gone => return Err(Error::invariant("finish after commit or abort")),
+            Stage::Finished => return Ok(()),
+            Stage::Open | Stage::Stopped => {}
+        }
+        let first = out.len();
+        let parser = &mut self.parser;
+        self.detokenizer.flush(&mut |decoded| {
+            if let Decoded::Text(text) = decoded {
+                parser.text(text, out);
+            }
+        });
+        self.parser.finish(self.sampled, out);
+        collect(&mut self.outputs, &out[first..]);
+        self.stage = Stage::Finished;
+        Ok(())
+    }
+
+    /// Publishes the turn.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Invariant`] before `finish`, or a second time.
+    pub fn commit(&mut self) -> Result<Node> {
+        if self.stage != Stage::Finished {
+            return Err(Error::invariant("commit before finish, or twice"));
+        }
+        self.stage = Stage::Gone;
+        let opened = &mut self.opened;
+        let mut tape = std::mem::replace(&mut opened.tape, Tape::from_parts([], 0));
+        let mut segments = std::mem::take(&mut opened.segments);
+        let mut items = std::mem::take(&mut self.items);
+        let mut dropped = opened.dropped;
+        let mut tail = opened.tail;
+        let mut unanswered = std::mem::take(&mut self.unanswered);
+        if opened.generate {
+            let first_output = self.first_item() + items.len();
+            let incomplete = self.parser.call_is_incomplete();
+            let calls = self.outputs.iter().filter_map(|item| match item {
+                Item::Call { call_id, name, .. } => Some((call_id.clone(), name.clone())),
+                _ => None,
+            });
+            unanswered.extend(calls);
+            // Nobody can answer a call that was cut off in the middle.
+            if incomplete {
+                unanswered.pop();
+            }
+            items.extend(self.outputs.drain(..).map(Arc::new));
+
+            let close = self.profile.family().close_id();
+            let stopped = self.last.filter(|id| self.profile.stop_token_ids().contains(id));
+            // Another stop token means the same; history has the family's own (law 2).
+            if stopped.is_some_and(|id| id != close) {
+                tape.truncate(self.prompt.len() + self.sampled - 1);
+                tape.extend(&[close]);
+            }
+            tail = if stopped.is_some() { Tail::SampledClosed } else { Tail::SampledOpen };
+            let ids: Arc<[TokenId]> = tape.tail(self.prompt.len()).into();
+            let reasoning = self.dropped_reasoning(&ids);
+            let sampled_drop = if reasoning.is_empty() { Dropped::Never } else { Dropped::OnQuery };
+            dropped = dropped.max(sampled_drop);
+            segments.push(Segment {
+                ids,
+                kind: SpanKind::Sampled,
+                items: first_output..self.first_item() + items.len(),
+                reasoning,
+                dropped: sampled_drop,
+                glue: false,
+            });
+        }
+        Ok(Node::new(NodeParts {
+            parent: self.parent.take(),
+            base: self.opened.base.take(),
+            segments,
+            token_count: tape.len(),
+            items,
+            header: Arc::clone(&self.header),
+            leading: self.opened.leading,
+            tail,
+            unanswered,
+            has_query: self.opened.has_query,
+            dropped,
+            tape: Some(tape),
+        }))
+    }
+
+    fn first_item(&self) -> usize {
+        self.parent.as_ref().map_or(0, Node::item_count)
+    }
+
+    /// The sampled ids that history loses: the reasoning, its markers, and the newlines behind
+    /// them, which the template strips from the answer.
+    fn dropped_reasoning(&self, ids: &[TokenId]) -> std::ops::Range<usize> {
+        if !self.profile.family().drops_reasoning() {
+            return 0..0;
+        }
+        let Some(mut range) = self.parser.reasoning() else { return 0..0 };
+        let pieces = &self.profile.vocabulary().pieces;
+        let is_newline = |id: &TokenId| {
+            usize::try_from(*id).ok().and_then(|index| pieces.get(index)).is_some_and(
+                |piece| matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&b| b == b'\n')),
+            )
+        };
+        range.end += ids[range.end.min(ids.len())..].iter().take_while(|id| is_newline(id)).count();
+        range.start..range.end.min(ids.len())
+    }
+
+    /// Drops the turn; the parent gets its tape back. Safe to call at any time.
+    pub fn abort(&mut self) {
+        if self.stage == Stage::Gone {
+            return;
+        }
+        self.stage = Stage::Gone;
+        if self.opened.kind == Kind::Extend
+            && let Some(parent) = &self.parent
+        {
+            // Nobody reads the prompt of an aborted turn through us any more; engines that still
+            // hold a view make the tape copy.
+            self.prompt = View::of(Vec::new());
+            let mut tape = std::mem::replace(&mut self.opened.tape, Tape::from_parts([], 0));
+            tape.truncate(parent.token_count());
+            parent.return_tape(tape);
+        }
+    }
+
+    /// The spans of the prompt, and of what was sampled so far.
+    #[must_use]
+    pub fn spans(&self) -> Vec<Span> {
+        let lineage = self.opened.base.as_ref().map(|(node, keep)| node.lineage_to(*keep));
+        let old: Vec<Segment> =
+            lineage.iter().flat_map(|lineage| lineage.segments().cloned()).collect();
+        let mut all = spans(old.iter().chain(&self.opened.segments));
+        if self.sampled > 0 {
+            let start = self.prompt.len();
+            all.push(Span {
+                tokens: start..start + self.sampled,
+                items: 0..0,
+                kind: SpanKind::Sampled,
+                origin: crate::token::Origin::Sampled,
+            });
+        }
+        all
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+/// Folds deltas into the items that they make.
+fn collect(outputs: &mut Vec<Item>, deltas: &[Delta]) {
+    for delta in deltas {
+        match (delta, outputs.last_mut()) {
+            (Delta::Reasoning(more), Some(Item::Reasoning { text }))
+            | (Delta::Text(more), Some(Item::Message { text, .. }))
+            | (Delta::Arguments(more), Some(Item::Call { arguments: text, .. })) => {
+                text.push_str(more);
+            }
+            (Delta::Reasoning(text), _) => outputs.push(Item::Reasoning { text: text.clone() }),
+            (Delta::Text(text), _) => {
+                outputs.push(Item::Message { role: Role::Assistant, text: text.clone() });
+            }
+            (Delta::Call { call_id, name }, _) => outputs.push(Item::Call {
+                call_id: call_id.clone(),
+                name: name.clone(),
+                arguments: String::new(),
+            }),
+            // Arguments come behind their call, by the parser's contract.
+            (Delta::Arguments(_), _) => {}
+        }
+    }
+}

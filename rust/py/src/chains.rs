@@ -1,0 +1,95 @@
+//! `Chains` opens turns; `Node` is a committed one.
+
+use pyo3::prelude::*;
+use turnwire_core::OpenRequest;
+use turnwire_core::chain::spans;
+use turnwire_core::header::RawHeader;
+
+use crate::buffer::{self, TokenBuffer};
+use crate::error::detached;
+use crate::profile::Profile;
+use crate::turn::{Span, Turn};
+
+#[pyclass(frozen, module = "turnwire._core")]
+pub(crate) struct Node(pub(crate) turnwire_core::Node);
+
+#[pymethods]
+impl Node {
+    #[getter]
+    fn token_count(&self) -> usize {
+        self.0.token_count()
+    }
+
+    #[getter]
+    fn item_count(&self) -> usize {
+        self.0.item_count()
+    }
+
+    fn tokens(&self, py: Python<'_>) -> TokenBuffer {
+        TokenBuffer::new(py.detach(|| self.0.view()))
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        spans(self.0.lineage().segments()).into_iter().map(Span).collect()
+    }
+}
+
+#[pyclass(frozen, module = "turnwire._core")]
+pub(crate) struct Chains {
+    chains: turnwire_core::Chains,
+    profile: Py<Profile>,
+}
+
+#[pymethods]
+impl Chains {
+    #[new]
+    fn new(profile: &Bound<'_, Profile>) -> Self {
+        let chains = turnwire_core::Chains::new(std::sync::Arc::clone(&profile.get().0));
+        Self { chains, profile: profile.clone().unbind() }
+    }
+
+    #[getter]
+    fn profile(&self, py: Python<'_>) -> Py<Profile> {
+        self.profile.clone_ref(py)
+    }
+
+    #[pyo3(signature = (
+        parent, input, *, instructions = None, tools = None, tool_choice = None,
+        parallel_tool_calls = true, thinking = true, generate = true
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python signature")]
+    fn open(
+        &self,
+        py: Python<'_>,
+        parent: Option<&Bound<'_, Node>>,
+        input: &Bound<'_, PyAny>,
+        instructions: Option<&Bound<'_, PyAny>>,
+        tools: Option<&Bound<'_, PyAny>>,
+        tool_choice: Option<&Bound<'_, PyAny>>,
+        parallel_tool_calls: bool,
+        thinking: bool,
+        generate: bool,
+    ) -> PyResult<Turn> {
+        let started = std::time::Instant::now();
+        let parent = parent.map(|node| node.get().0.clone());
+        let input = buffer::bytes(input)?;
+        let instructions = instructions.map(buffer::bytes).transpose()?;
+        let tools = tools.map(buffer::bytes).transpose()?;
+        let tool_choice = tool_choice.map(buffer::bytes).transpose()?;
+        let turn = detached(py, || {
+            let request = OpenRequest {
+                input: &input,
+                header: RawHeader {
+                    instructions: instructions.as_deref(),
+                    tools: tools.as_deref(),
+                    tool_choice: tool_choice.as_deref(),
+                },
+                parallel_tool_calls,
+                thinking,
+                generate,
+            };
+            self.chains.open(parent.as_ref(), request)
+        })?;
+        Ok(Turn::new(turn, started.elapsed()))
+    }
+}

@@ -1,0 +1,134 @@
+//! `Profile`: a model's tokenizer, template and family.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use serde::Deserialize;
+use turnwire_core::family::Answer;
+use turnwire_core::{Error, Trust, View};
+
+use crate::buffer::{self, TokenBuffer};
+use crate::error::{detached, raise};
+
+#[pyclass(frozen, module = "turnwire._core")]
+pub(crate) struct Profile(pub(crate) Arc<turnwire_core::Profile>);
+
+/// The JSON of `encode_output`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Output {
+    reasoning: Option<String>,
+    text: Option<String>,
+    #[serde(default)]
+    calls: Vec<Call>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    name: String,
+    arguments: String,
+}
+
+fn trust(py: Python<'_>, word: &str) -> PyResult<Trust> {
+    match word {
+        "strict" => Ok(Trust::Strict),
+        "compat" => Ok(Trust::Compat),
+        other => {
+            Err(raise(py, &Error::profile(format!("trust is 'strict' or 'compat', not '{other}'"))))
+        }
+    }
+}
+
+#[pymethods]
+impl Profile {
+    #[staticmethod]
+    #[pyo3(signature = (path, *, trust = "strict"))]
+    fn from_hf(py: Python<'_>, path: PathBuf, trust: &str) -> PyResult<Self> {
+        let trust = self::trust(py, trust)?;
+        detached(py, || turnwire_core::Profile::from_hf(&path, trust)).map(Arc::new).map(Self)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (path, *, trust = "strict"))]
+    fn from_gguf(py: Python<'_>, path: PathBuf, trust: &str) -> PyResult<Self> {
+        let trust = self::trust(py, trust)?;
+        detached(py, || turnwire_core::Profile::from_gguf(&path, trust)).map(Arc::new).map(Self)
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn family(&self) -> &str {
+        self.0.family().name()
+    }
+
+    #[getter]
+    fn encoder(&self) -> &str {
+        self.0.vocabulary().encoder.name()
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        self.0.fingerprint().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[getter]
+    fn trust(&self) -> &'static str {
+        self.0.trust().as_str()
+    }
+
+    #[getter]
+    fn vocab_size(&self) -> usize {
+        self.0.vocabulary().pieces.len()
+    }
+
+    #[getter]
+    fn context_length(&self) -> Option<usize> {
+        self.0.context_length()
+    }
+
+    #[getter]
+    fn stop_token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let ids: HashSet<u32> = self.0.stop_token_ids().iter().copied().collect();
+        Ok(pyo3::types::PyFrozenSet::new(py, ids)?.into_any())
+    }
+
+    #[pyo3(signature = (text, *, control = false))]
+    fn encode(&self, py: Python<'_>, text: &str, control: bool) -> PyResult<TokenBuffer> {
+        let ids = detached(py, || self.0.encode(text, control))?;
+        Ok(TokenBuffer::new(View::of(ids)))
+    }
+
+    #[pyo3(signature = (text, *, control = false))]
+    fn encode_reference(&self, py: Python<'_>, text: &str, control: bool) -> PyResult<TokenBuffer> {
+        let ids = detached(py, || self.0.encode_reference(text, control))?;
+        Ok(TokenBuffer::new(View::of(ids)))
+    }
+
+    fn decode(&self, ids: &Bound<'_, PyAny>) -> PyResult<String> {
+        let py = ids.py();
+        let ids = buffer::ids(ids)?;
+        detached(py, || self.0.decode(&ids))
+    }
+
+    fn encode_output(&self, output: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+        let py = output.py();
+        let output = buffer::bytes(output)?;
+        detached(py, || {
+            let output: Output = serde_json::from_slice(&output).map_err(|error| {
+                Error::invalid_value("output", format!("Not an answer: {error}."))
+            })?;
+            self.0.encode_answer(&Answer {
+                reasoning: output.reasoning,
+                text: output.text,
+                calls: output.calls.into_iter().map(|call| (call.name, call.arguments)).collect(),
+            })
+        })
+    }
+}

@@ -6,8 +6,8 @@ import time
 from contextlib import aclosing
 
 import pytest
-from engine_support import STOP_ID, Heard, encode, listen, request
 
+from engine.engine_support import STOP_ID, Heard, encode, listen, request
 from turnwire.engine.base import LastItem, ToolCallConstraint
 from turnwire.engine.sim import Script, SimEngine
 from turnwire.engine.sim.clock import VirtualClock

@@ -41,6 +41,13 @@ def test_evicts_the_least_recently_used_block_first_and_the_deepest_of_those():
     assert cache.match(raw([*new, 0])) in (32, 48)
 
 
+def test_scopes_do_not_see_each_other():
+    cache = PrefixCache(100)
+    cache.insert(raw(range(64)), "a", "alice")
+    assert cache.match(raw(range(80)), "a", "bob") == 0
+    assert cache.match(raw(range(80)), "b", "alice") == 64
+
+
 def test_clear_forgets():
     cache = PrefixCache(8)
     cache.insert(raw([1] * 64), "a")

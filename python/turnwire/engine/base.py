@@ -65,6 +65,8 @@ class EngineRequest:
     affinity: str = ""
     """Same value, same prefix cache where the engine has several (a connection's id)."""
     last_item: LastItem | None = None
+    cache_scope: str = ""
+    """Only requests with the same value may find each other's tokens in the prefix cache (D7)."""
 
 
 @dataclass(frozen=True, slots=True)

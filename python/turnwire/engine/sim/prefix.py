@@ -33,26 +33,26 @@ class PrefixCache:
         # key -> (last use, -depth). Whoever uses a block uses all before it, so an ancestor is
         # never older than its descendants: what is present is closed under prefixes.
         self._blocks: dict[int, tuple[int, int]] = {}
-        self._recent: dict[str, _Recent] = {}
+        self._recent: dict[tuple[str, str], _Recent] = {}
         self._tick = 0
 
     def __len__(self) -> int:
         """Blocks held."""
         return len(self._blocks)
 
-    def match(self, tokens: bytes, affinity: str = "") -> int:
-        """How many leading tokens of a prompt are cached.
+    def match(self, tokens: bytes, affinity: str = "", scope: str = "") -> int:
+        """How many leading tokens of a prompt are cached; scopes do not see each other's.
 
         Always a multiple of 16 and below the prompt's length: an engine evaluates at least one
         token to have something to sample from.
         """
-        keys = self._use(tokens, affinity)
+        keys = self._use(tokens, affinity, scope)
         last_whole = max(len(tokens) // 4 - 1, 0) // BLOCK_TOKENS
         return min(self._present(keys), last_whole) * BLOCK_TOKENS
 
-    def insert(self, tokens: bytes, affinity: str = "") -> None:
+    def insert(self, tokens: bytes, affinity: str = "", scope: str = "") -> None:
         """Record that these tokens have been evaluated."""
-        keys = self._use(tokens, affinity)
+        keys = self._use(tokens, affinity, scope)
         for depth in range(self._present(keys), len(keys)):
             self._blocks[keys[depth]] = (self._tick, -depth)
         if len(self._blocks) > self._capacity:
@@ -66,23 +66,24 @@ class PrefixCache:
     def _present(self, keys: list[int]) -> int:
         return bisect_left(range(len(keys)), 1, key=lambda depth: keys[depth] not in self._blocks)
 
-    def _use(self, tokens: bytes, affinity: str) -> list[int]:
+    def _use(self, tokens: bytes, affinity: str, scope: str = "") -> list[int]:
         """Name the whole blocks in ``tokens`` and mark them as used now."""
         self._tick += 1
         whole = len(tokens) // _BLOCK_BYTES * _BLOCK_BYTES
-        recent = self._recent.pop(affinity, None)
+        user = (scope, affinity)
+        recent = self._recent.pop(user, None)
         if recent is None or not tokens.startswith(recent.tokens):
             if recent is not None:
                 self._touch(recent)
             recent = _Recent(b"", [], 0)
         keys = recent.keys
-        name = keys[-1] if keys else 0
+        name = keys[-1] if keys else hash(scope)
         for start in range(len(recent.tokens), whole, _BLOCK_BYTES):
             name = hash((name, tokens[start : start + _BLOCK_BYTES]))
             keys.append(name)
         recent.tokens = tokens[:whole]
         recent.tick = self._tick
-        self._recent[affinity] = recent
+        self._recent[user] = recent
         if len(self._recent) > _REMEMBERED_AFFINITIES:
             self._touch(self._recent.pop(next(iter(self._recent))))
         return keys

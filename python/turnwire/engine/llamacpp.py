@@ -1,0 +1,306 @@
+"""The embedded engine: llama.cpp's server in a supervised child process, ids in and ids out."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import aiohttp
+import msgspec
+
+from turnwire.engine import grammar, llamacpp_wire
+from turnwire.engine.base import EngineOutput
+from turnwire.engine.llamacpp_process import ChildSettings, LlamaCppProcess
+from turnwire.engine.llamacpp_sampled import SampledIds
+from turnwire.engine.llamacpp_slots import SlotTable
+from turnwire.errors import (
+    ContextLengthError,
+    EngineError,
+    OverloadedError,
+    StartupError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+    from pathlib import Path
+
+    from turnwire.engine.base import EngineRequest, FinishReason
+    from turnwire.engine.llamacpp_wire import Chunk
+
+log = logging.getLogger(__name__)
+
+DEFAULT_KV_TOKENS = 16_384
+SLOTS = 16
+"""Slots share one KV cache, so that they cost nothing: as many chains as fit stay in it."""
+
+_PROBE_TOKENS = 16
+"""Part of the KV cache that is set aside for probing grammars."""
+
+_URL = "http://engine"
+_JSON = {"Content-Type": "application/json"}
+_KNOWN_TEXTS = 1024
+_KNOWN_SCHEMAS = 1024
+
+
+class LlamaCppEngine:
+    """Serves one GGUF with the ``xllamacpp`` wheel. See docs/engines.md."""
+
+    name = "llamacpp"
+
+    def __init__(
+        self,
+        gguf: Path,
+        *,
+        model: str | None = None,
+        context_length: int | None = None,
+        kv_tokens: int | None = None,
+        parallel: int = 4,
+        threads: int | None = None,
+        batch_tokens: int | None = None,
+        start_timeout: float = 120.0,
+    ) -> None:
+        """Describe the child; nothing starts yet.
+
+        ``context_length`` is what one request may hold (None: what the model was trained for, but
+        at most ``kv_tokens``), ``kv_tokens`` what all requests together may (default 16,384, or
+        twice the context length if that is more). At most ``parallel`` requests are sampled at
+        once. ``threads`` and ``batch_tokens`` default to what suits the machine; ``start_timeout``
+        is in seconds.
+        """
+        cores = len(os.sched_getaffinity(0))
+        # OpenMP spins while it waits: two threads on two busy cores are slower than one.
+        threads = threads or (1 if cores <= 2 else cores // 2)
+        self.model = model or gguf.stem
+        self._gguf = gguf
+        self._wanted_context = context_length
+        self._kv_tokens = kv_tokens or max(DEFAULT_KV_TOKENS, 2 * (context_length or 0))
+        self._context_length = min(context_length or self._kv_tokens, self._kv_tokens)
+        self._slots = SlotTable(slots=SLOTS, parallel=parallel, kv_tokens=self._kv_tokens)
+        self._process = LlamaCppProcess(
+            ChildSettings(
+                model=gguf,
+                kv_tokens=self._kv_tokens + _PROBE_TOKENS,
+                slots=SLOTS + 1,
+                threads=threads,
+                # A batch cannot be interrupted. Small ones keep an abort in the middle of a long
+                # prompt under half a second, and one thread is no slower with them.
+                batch_tokens=batch_tokens or min(64 * threads, 512),
+            ),
+            start_timeout=start_timeout,
+            on_exit=self._slots.reset,
+        )
+        self._texts: dict[str, list[int]] = {}
+        self._schemas: set[bytes] = set()
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of prompt and output together; final once the engine has started."""
+        return self._context_length
+
+    @property
+    def ready(self) -> bool:
+        """False before ``start``, after ``close`` and while the child restarts."""
+        return self._process.ready
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id."""
+        return self._process.pid
+
+    @property
+    def restarts(self) -> int:
+        """How often the child has been restarted."""
+        return self._process.restarts
+
+    async def start(self) -> None:
+        """Start the child and wait until it serves. Raises StartupError when it cannot."""
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise StartupError(
+                "The llamacpp engine needs the package xllamacpp: pip install 'turnwire[local]'. "
+                "Without it, `--engine sim` serves scripted answers."
+            )
+        if not self._gguf.is_file():
+            raise StartupError(f"There is no model file {self._gguf}.")
+        await self._process.start()
+        try:
+            async with self._process.session.get(f"{_URL}/props") as response:
+                props = await response.json()
+            largest = int(props["default_generation_settings"]["n_ctx"])
+        except (aiohttp.ClientError, KeyError, TypeError, ValueError) as error:
+            await self.close()
+            raise StartupError(f"llama.cpp does not tell its context length: {error}") from error
+        if self._wanted_context is not None and self._wanted_context > largest:
+            log.warning(
+                "%s was trained for %d tokens of context, less than the %d asked for",
+                self.model,
+                largest,
+                self._wanted_context,
+            )
+        self._context_length = min(self._context_length, largest)
+
+    async def close(self) -> None:
+        """End the child. Running requests raise EngineError."""
+        await self._process.close()
+        self._slots.reset()
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]:
+        """Sample; see :class:`turnwire.engine.base.Engine`."""
+        prompt = bytes(request.prompt)
+        count = len(request.prompt)
+        self._check(count)
+        max_tokens = min(request.max_tokens, self._context_length - count)
+        rules = await self._grammar(request)
+        lease = await self._slots.acquire(
+            prompt, count + max(max_tokens, 1), affinity=request.affinity, scope=request.cache_scope
+        )
+        sampled = SampledIds(
+            count,
+            tokenize=self._encode,
+            sequence=functools.partial(self._sequence, lease.slot.id),
+        )
+        body = llamacpp_wire.completion_body(
+            request, slot=lease.slot.id, share=lease.share, max_tokens=max_tokens, grammar=rules
+        )
+        began = over = False
+        try:
+            for victim in lease.erase:
+                await self._erase(victim)
+            async with self._process.session.post(
+                f"{_URL}/completion", data=body, headers=_JSON
+            ) as response:
+                if response.status != 200:
+                    raise llamacpp_wire.read_refusal(response.status, await response.read())
+                began = True
+                reader = llamacpp_wire.ChunkReader(response)
+                cached: int | None = None
+                reason: FinishReason | None = None
+                while reason is None:
+                    chunk = await reader.next()
+                    if chunk.prompt_progress is not None:  # its token is no token
+                        cached = chunk.prompt_progress.cache
+                        continue
+                    ids, reason = await self._read(chunk, request, sampled, response)
+                    if ids or reason is not None:
+                        over = reason is not None
+                        yield EngineOutput(ids, reason, cached)
+                        cached = None
+        except (aiohttp.ClientError, OSError) as error:
+            raise EngineError(f"The connection to llama.cpp broke: {error}") from error
+        finally:
+            held = prompt + llamacpp_wire.native(sampled.ids[:-1]) if began else lease.previous
+            self._slots.release(lease, held, aborted=began and not over)
+
+    async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """Encode text as llama.cpp does, for comparing tokenizers; ``special`` reads tokens' names.
+
+        Raises EngineError.
+        """
+        body = {"content": text, "add_special": False, "parse_special": special}
+        reply = await self._post("tokenize", body)
+        return msgspec.json.decode(reply, type=dict[str, list[int]])["tokens"]
+
+    def _check(self, count: int) -> None:
+        if not self.ready:
+            raise OverloadedError("The model is not ready. Try again shortly.")
+        if count >= self._context_length:
+            raise ContextLengthError(
+                f"The prompt has {count} tokens; the model's context holds "
+                f"{self._context_length} and must have room for one more.",
+                param="input",
+            )
+
+    async def _read(
+        self,
+        chunk: Chunk,
+        request: EngineRequest,
+        sampled: SampledIds,
+        response: aiohttp.ClientResponse,
+    ) -> tuple[Sequence[int], FinishReason | None]:
+        """Take an event that is not about the prompt: the ids to hand out, and why they end."""
+        if request.max_tokens == 0:
+            return (), "length"  # llama.cpp samples one token all the same
+        if chunk.stop:
+            ids = await sampled.rest(chunk)
+            return ids, "length" if chunk.stop_type == "limit" else "stop"
+        ids = await sampled.take(chunk)
+        if chunk.tokens[-1] not in request.stop_token_ids:
+            return ids, None
+        # llama.cpp knows only the vocabulary's own end-of-generation ids; at others it would go
+        # on, and leaving the stream ends the sampling.
+        response.close()
+        if sampled.holding:
+            ids = await sampled.rest(chunk)
+        return ids, "stop"
+
+    async def _grammar(self, request: EngineRequest) -> str:
+        """Write the request's grammar, every schema in it known to compile."""
+        constraint = request.constraint
+        if constraint is None or request.max_tokens == 0:
+            return ""
+        for name, schema in constraint.tools:
+            rules = grammar.probe_grammar(name, schema)
+            key = rules.encode()
+            if key in self._schemas:
+                continue
+            if not await self._compiles(rules):
+                raise grammar.unsupported_schema(name, "use features that cannot be enforced")
+            if len(self._schemas) >= _KNOWN_SCHEMAS:
+                self._schemas.clear()
+            self._schemas.add(key)
+        return grammar.tool_call_grammar(constraint, request.stop_token_ids)
+
+    async def _compiles(self, rules: str) -> bool:
+        body = {
+            "prompt": [0],
+            "n_predict": 1,
+            "temperature": 0,
+            "id_slot": SLOTS,
+            "cache_prompt": False,
+            "grammar": rules,
+            "response_fields": ["content"],
+        }
+        reply = await self._post("completion", body)
+        content = msgspec.json.decode(reply, type=dict[str, str])["content"]
+        return content == grammar.PROBE_TEXT
+
+    async def _erase(self, slot: int) -> None:
+        with suppress(EngineError):  # at worst llama.cpp makes room itself
+            await self._post(f"slots/{slot}?action=erase", {})
+
+    async def _post(self, path: str, body: object) -> bytes:
+        try:
+            async with self._process.session.post(
+                f"{_URL}/{path}", data=msgspec.json.encode(body), headers=_JSON
+            ) as response:
+                reply = await response.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise EngineError(f"The connection to llama.cpp broke: {error}") from error
+        if response.status != 200:
+            raise llamacpp_wire.read_refusal(response.status, reply)
+        return reply
+
+    async def _encode(self, text: str) -> list[int]:
+        """Encode a short text that occurs again and again (a character of several tokens)."""
+        ids = self._texts.get(text)
+        if ids is None:
+            ids = await self.tokenize(text)
+            if len(self._texts) >= _KNOWN_TEXTS:
+                self._texts.clear()
+            self._texts[text] = ids
+        return ids
+
+    async def _sequence(self, slot: int) -> list[int]:
+        """Tell which ids a slot holds, once it is idle."""
+        name = f"slot-{slot}"
+        await self._post(f"slots/{slot}?action=save", {"filename": name})
+        path = self._process.slot_directory / name
+        try:
+            return llamacpp_wire.read_saved_tokens(path)
+        except OSError as error:
+            raise EngineError(f"llama.cpp did not save a slot: {error}") from error
+        finally:
+            path.unlink(missing_ok=True)

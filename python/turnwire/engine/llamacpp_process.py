@@ -1,0 +1,258 @@
+"""Keeps one llama.cpp child process alive: start, wait until it serves, restart, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from turnwire.errors import EngineError, StartupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+CHILD_SCRIPT = Path(__file__).with_name("llamacpp_child.py")
+
+FIRST_BACKOFF = 0.25
+LAST_BACKOFF = 10.0
+GOOD_RUN = 60.0
+"""Seconds a child must have lived for the next restart to be a first one again."""
+
+_POLL = 0.05
+_TERM_GRACE = 2.0
+_KEPT_LINES = 40
+
+# "0.00.364.889 I cmn init: …". Continuation lines have no such head and may quote a grammar,
+# which is the user's content: those are dropped.
+_LOG_LINE = re.compile(r"^\d+(?:\.\d+)+ [A-Z] (?P<text>.*)")
+
+_WARNING, _INFO = 2, 3  # llama.cpp's verbosity
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSettings:
+    """How the child serves. Sizes are in tokens."""
+
+    model: Path
+    kv_tokens: int
+    slots: int
+    threads: int
+    batch_tokens: int
+
+
+class LlamaCppProcess:
+    """One supervised child. ``session`` talks to it while it is ready."""
+
+    def __init__(
+        self,
+        settings: ChildSettings,
+        *,
+        start_timeout: float,
+        on_exit: Callable[[], None],
+    ) -> None:
+        """``on_exit`` is called each time a child that was ready has ended unbidden."""
+        self._settings = settings
+        self._start_timeout = start_timeout
+        self._on_exit = on_exit
+        self._directory: Path | None = None
+        self._child: asyncio.subprocess.Process | None = None
+        self._readers: list[asyncio.Task[None]] = []
+        self._supervisor: asyncio.Task[None] | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.ready = False
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id while there is a child."""
+        return self._child.pid if self._child is not None else None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """A client of the child. Raises EngineError when there is none."""
+        if self._session is None:
+            raise EngineError("llama.cpp is not running.")
+        return self._session
+
+    @property
+    def slot_directory(self) -> Path:
+        """Where the child saves slots."""
+        if self._directory is None:
+            raise EngineError("llama.cpp is not running.")
+        return self._directory
+
+    async def start(self) -> None:
+        """Start the child and wait until it serves. Raises StartupError with its last words."""
+        self._directory = _private_directory()
+        try:
+            await self._launch()
+        except BaseException:
+            await self.close()
+            raise
+        self._supervisor = asyncio.create_task(self._supervise(), name="llamacpp-supervisor")
+
+    async def close(self) -> None:
+        """End the child and remove its files. Safe to call twice, and before ``start``."""
+        self.ready = False
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._supervisor
+            self._supervisor = None
+        await self._end_child()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    async def _launch(self) -> None:
+        """Start one child and wait until it serves."""
+        socket = self.slot_directory / "engine.sock"
+        socket.unlink(missing_ok=True)  # llama.cpp refuses a path that exists
+        self._tail.clear()
+        self._child = await asyncio.create_subprocess_exec(
+            # -P: the script's folder must not shadow modules that the child imports.
+            *(sys.executable, "-P", str(CHILD_SCRIPT)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            # Its own session: Ctrl-C in the terminal reaches the gateway, which drains first.
+            start_new_session=True,
+        )
+        self._readers = [asyncio.create_task(self._read_log(self._child), name="llamacpp-log")]
+        verbosity = _INFO if log.isEnabledFor(logging.DEBUG) else _WARNING
+        settings = {
+            "model": str(self._settings.model),
+            "socket": str(socket),
+            "slot_directory": f"{self.slot_directory}/",
+            "kv_tokens": self._settings.kv_tokens,
+            "slots": self._settings.slots,
+            "threads": self._settings.threads,
+            "batch_tokens": self._settings.batch_tokens,
+            "verbosity": verbosity,
+        }
+        stdin = self._child.stdin
+        assert stdin is not None
+        stdin.write(json.dumps(settings).encode() + b"\n")
+        with contextlib.suppress(ConnectionError):
+            await stdin.drain()
+        self._session = aiohttp.ClientSession(
+            # No keep-alive: llama.cpp closes idle connections whenever it likes, and a request on
+            # such a one fails. A new local connection costs 0.1 ms.
+            connector=aiohttp.UnixConnector(str(socket), limit=0, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0),
+        )
+        await self._wait_until_healthy(self._child)
+        self.ready = True
+        log.info("llama.cpp serves %s (pid %d)", self._settings.model.name, self._child.pid)
+
+    async def _wait_until_healthy(self, child: asyncio.subprocess.Process) -> None:
+        deadline = time.monotonic() + self._start_timeout
+        while True:
+            if child.returncode is not None:
+                await asyncio.gather(*self._readers)
+                raise StartupError(
+                    f"llama.cpp ended with status {child.returncode} while loading "
+                    f"{self._settings.model.name}. {self._last_words()}"
+                )
+            if time.monotonic() > deadline:
+                raise StartupError(
+                    f"llama.cpp was not ready after {self._start_timeout:g} s. {self._last_words()}"
+                )
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                timeout = aiohttp.ClientTimeout(total=5.0)
+                async with self.session.get("http://engine/health", timeout=timeout) as response:
+                    if response.status == 200:  # 503 while it loads the model
+                        return
+            await asyncio.sleep(_POLL)
+
+    async def _supervise(self) -> None:
+        """Restart the child whenever it ends, until cancelled by ``close``."""
+        backoff = FIRST_BACKOFF
+        while True:
+            child = self._child
+            if child is not None:
+                began = time.monotonic()
+                status = await child.wait()
+                if self.ready:
+                    self.ready = False
+                    log.error("llama.cpp ended with status %s. %s", status, self._last_words())
+                    self._on_exit()
+                if time.monotonic() - began > GOOD_RUN:
+                    backoff = FIRST_BACKOFF
+                await self._end_child()
+            log.warning("restarting llama.cpp in %.2f s", backoff)
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, LAST_BACKOFF)
+            try:
+                await self._launch()
+                self.restarts += 1
+            except (StartupError, EngineError, OSError) as error:
+                log.error("llama.cpp did not restart: %s", error)  # noqa: TRY400 -- no bug of ours
+                await self._end_child()
+
+    async def _end_child(self) -> None:
+        """Leave neither a process nor a connection behind."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if child.stdin is not None:
+            child.stdin.close()
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+            try:
+                await asyncio.wait_for(child.wait(), _TERM_GRACE)
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    child.kill()
+                await child.wait()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        self._readers = []
+
+    async def _read_log(self, child: asyncio.subprocess.Process) -> None:
+        assert child.stdout is not None
+        while True:
+            try:
+                raw = await child.stdout.readline()
+            except ValueError:  # a line longer than the reader's buffer: its rest is dropped
+                continue
+            if not raw:
+                return
+            line = raw.decode(errors="replace").rstrip()
+            entry = _LOG_LINE.match(line)
+            if entry is not None:
+                self._tail.append(entry["text"])
+                log.debug("llama.cpp: %s", entry["text"])
+            elif line and not self.ready:
+                self._tail.append(line)
+
+    def _last_words(self) -> str:
+        return "Its last words: " + " / ".join(list(self._tail)[-6:]) if self._tail else ""
+
+
+def _private_directory() -> Path:
+    """Make a directory that only this user can enter, with a path short enough for a socket."""
+    directory = Path(tempfile.mkdtemp(prefix="turnwire-"))
+    if len(os.fsencode(directory)) > 80:  # sun_path holds 108 bytes
+        directory.rmdir()
+        directory = Path(tempfile.mkdtemp(prefix="turnwire-", dir="/tmp"))
+    return directory

@@ -14,9 +14,9 @@ import msgspec
 
 from turnwire.engine import grammar, llamacpp_wire
 from turnwire.engine.base import EngineOutput
-from turnwire.engine.llamacpp_process import ChildSettings, LlamaCppProcess
 from turnwire.engine.llamacpp_sampled import SampledIds
 from turnwire.engine.llamacpp_slots import SlotTable
+from turnwire.engine.llamacpp_supervisor import ChildSettings, Supervisor
 from turnwire.errors import (
     ContextLengthError,
     EngineError,
@@ -80,7 +80,7 @@ class LlamaCppEngine:
         self._kv_tokens = kv_tokens or max(DEFAULT_KV_TOKENS, 2 * (context_length or 0))
         self._context_length = min(context_length or self._kv_tokens, self._kv_tokens)
         self._slots = SlotTable(slots=SLOTS, parallel=parallel, kv_tokens=self._kv_tokens)
-        self._process = LlamaCppProcess(
+        self._child = Supervisor(
             ChildSettings(
                 model=gguf,
                 kv_tokens=self._kv_tokens + _PROBE_TOKENS,
@@ -104,17 +104,17 @@ class LlamaCppEngine:
     @property
     def ready(self) -> bool:
         """False before ``start``, after ``close`` and while the child restarts."""
-        return self._process.ready
+        return self._child.ready
 
     @property
     def pid(self) -> int | None:
         """The child's process id."""
-        return self._process.pid
+        return self._child.pid
 
     @property
     def restarts(self) -> int:
         """How often the child has been restarted."""
-        return self._process.restarts
+        return self._child.restarts
 
     async def start(self) -> None:
         """Start the child and wait until it serves. Raises StartupError when it cannot."""
@@ -125,9 +125,9 @@ class LlamaCppEngine:
             )
         if not self._gguf.is_file():
             raise StartupError(f"There is no model file {self._gguf}.")
-        await self._process.start()
+        await self._child.start()
         try:
-            async with self._process.session.get(f"{_URL}/props") as response:
+            async with self._child.session.get(f"{_URL}/props") as response:
                 props = await response.json()
             largest = int(props["default_generation_settings"]["n_ctx"])
         except (aiohttp.ClientError, KeyError, TypeError, ValueError) as error:
@@ -144,7 +144,7 @@ class LlamaCppEngine:
 
     async def close(self) -> None:
         """End the child. Running requests raise EngineError."""
-        await self._process.close()
+        await self._child.close()
         self._slots.reset()
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]:
@@ -169,7 +169,7 @@ class LlamaCppEngine:
         try:
             for victim in lease.erase:
                 await self._erase(victim)
-            async with self._process.session.post(
+            async with self._child.session.post(
                 f"{_URL}/completion", data=body, headers=_JSON
             ) as response:
                 if response.status != 200:
@@ -273,7 +273,7 @@ class LlamaCppEngine:
 
     async def _post(self, path: str, body: object) -> bytes:
         try:
-            async with self._process.session.post(
+            async with self._child.session.post(
                 f"{_URL}/{path}", data=msgspec.json.encode(body), headers=_JSON
             ) as response:
                 reply = await response.read()
@@ -297,7 +297,7 @@ class LlamaCppEngine:
         """Tell which ids a slot holds, once it is idle."""
         name = f"slot-{slot}"
         await self._post(f"slots/{slot}?action=save", {"filename": name})
-        path = self._process.slot_directory / name
+        path = self._child.slot_directory / name
         try:
             return llamacpp_wire.read_saved_tokens(path)
         except OSError as error:

@@ -55,7 +55,7 @@ class ChildSettings:
     batch_tokens: int
 
 
-class LlamaCppProcess:
+class Supervisor:
     """One supervised child. ``session`` talks to it while it is ready."""
 
     def __init__(

@@ -1,8 +1,8 @@
 """The llama.cpp server as a process of its own: a crash in native code ends only this process.
 
-Run as a script by :mod:`turnwire.engine.llamacpp_supervisor`, so it imports nothing of turnwire. The
-first line of standard input is a JSON object of settings; afterwards standard input is the leash:
-its end means that the parent is gone, however it went, and this process ends too.
+Run as a script by :mod:`turnwire.engine.llamacpp_supervisor`, so it imports nothing of turnwire.
+The first line of standard input is a JSON object of settings; afterwards standard input is the
+leash: its end means that the parent is gone, however it went, and this process ends too.
 """
 
 from __future__ import annotations

@@ -343,16 +343,17 @@ def print_toml(config: Config) -> str:
     for section in Config.SECTIONS:
         lines.append(f"[{section}]")
         for name, value in getattr(config, section).model_dump(mode="json").items():
-            lines.append(f"# {name} =" if value is None else f"{name} = {_toml(value)}")
+            lines.append(f"# {name} =" if value is None else f"{name} = {toml_value(value)}")
         lines.append("")
     return "\n".join(lines)
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Return a plain value as TOML."""
     if isinstance(value, dict):
         return (
             "{"
-            + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items())
+            + ", ".join(f"{json.dumps(key)} = {toml_value(item)}" for key, item in value.items())
             + "}"
         )
     return json.dumps(value, ensure_ascii=False)

@@ -31,7 +31,6 @@ from turnwire.errors import (
     TurnwireError,
     UpgradeRequiredError,
 )
-from turnwire.protocol.events import error_body, error_headers
 from turnwire.server import http
 from turnwire.server.access import Access
 from turnwire.server.admission import DRAINING, Admission
@@ -374,21 +373,16 @@ async def _refuse_upgrade(scope: Scope, send: Send, error: TurnwireError) -> Non
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008, "reason": ""})
         return
-    body = error_body(error)
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        "connection": "close",
-        **error_headers(error),
-    }
+    response = http.error_response(error)
+    response.headers["connection"] = "close"
     await send(
         {
             "type": "websocket.http.response.start",
-            "status": error.status,
-            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+            "status": response.status_code,
+            "headers": response.raw_headers,
         }
     )
-    await send({"type": "websocket.http.response.body", "body": body})
+    await send({"type": "websocket.http.response.body", "body": response.body})
 
 
 def _json(value: object) -> Response:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from turnwire.errors import InvariantError, TooLargeError, TurnwireError
+from turnwire.errors import AuthenticationError, InvariantError, TooLargeError, TurnwireError
 from turnwire.protocol.events import error_body, error_headers
 from turnwire.protocol.frames import decode_create
 from turnwire.protocol.validate import validate
@@ -43,12 +43,10 @@ SSE_HEADERS = [
 
 def error_response(error: TurnwireError) -> Response:
     """Return ``{"error": {…}}`` with the error's status and headers."""
-    return Response(
-        error_body(error),
-        status_code=error.status,
-        headers=error_headers(error),
-        media_type="application/json",
-    )
+    headers = error_headers(error)
+    if isinstance(error, AuthenticationError):
+        headers["www-authenticate"] = "Bearer"
+    return Response(error_body(error), error.status, headers, media_type="application/json")
 
 
 def sse(events: Iterable[Event]) -> bytes:

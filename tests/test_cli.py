@@ -1,0 +1,234 @@
+"""The command line: what it prints, what it refuses, how it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+import turnwire
+from oracle import vocabulary
+from turnwire.cli import commands, demo
+from turnwire.cli import serve as serving
+from turnwire.cli.tools import SAMPLE, FolderTools
+from turnwire.config import Config
+
+if TYPE_CHECKING:
+    from running import RunningServer
+
+SIM = ["serve", "--engine", "sim", "--port", "0"]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run ``turnwire …`` in this process: (exit code, standard output, standard error)."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["turnwire", *arguments])
+        monkeypatch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as ended:
+            commands.run()
+        output = capsys.readouterr()
+        return ended.value.code or 0, output.out, output.err
+
+    return run
+
+
+def test_version(command):
+    assert command("--version") == (0, f"turnwire {turnwire.__version__}\n", "")
+
+
+def test_without_arguments_it_says_what_there_is(command):
+    _, output, errors = command()
+    assert "serve" in output + errors
+    assert "demo" in output + errors
+
+
+def test_print_config_hides_keys(command, monkeypatch):
+    monkeypatch.setenv("TURNWIRE_AUTH__KEYS", '{"me": "sk-SECRET-0123456789"}')
+    code, output, _ = command("serve", "--print-config", "--port", "9999")
+    assert code == 0
+    assert "port = 9999" in output
+    assert "SECRET" not in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "auth.keys"),
+        (["--config", "/nowhere.toml"], "no such configuration file: /nowhere.toml"),
+        (["--port", "70000"], "server.port"),
+        (["--engine", "sim", "--script", "/nowhere.json"], "/nowhere.json"),
+        (["--engine", "sim", "--tokenizer", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_what_cannot_start_is_one_clear_line(command, arguments, message):
+    code, output, errors = command("serve", "--port", "0", *arguments)
+    assert code == 1
+    assert message in errors
+    assert "Traceback" not in output + errors
+
+
+def test_a_port_in_use_is_one_clear_line(command):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, errors = command("serve", "--engine", "sim", "--port", str(port))
+    assert code == 1
+    assert f"127.0.0.1 port {port}" in errors
+    assert "--port" in errors
+
+
+def test_without_the_servers_libraries_it_says_what_to_install():
+    hide = "import sys; sys.modules['uvicorn'] = None; from turnwire.cli import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", hide], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert ended.returncode == 1
+    assert "pip install 'turnwire[server]'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+class Child:
+    """``turnwire serve`` as a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.started_at = time.monotonic()
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", "from turnwire.cli import main; main()", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+
+    def until(self, words: str) -> str:
+        seen = ""
+        assert self.child.stdout is not None
+        for line in self.child.stdout:
+            seen += line
+            if words in line:
+                return seen
+        pytest.fail(f"it never said {words!r}:\n{seen}")
+
+    def stop(self) -> int:
+        self.child.send_signal(signal.SIGTERM)
+        try:
+            self.child.communicate(timeout=15)
+        finally:
+            self.child.kill()
+        return self.child.returncode
+
+
+def test_serve_says_where_it_is_and_stops_on_sigterm():
+    server = Child(*SIM, "--tokenizer", str(vocabulary.qwen3_path()), "--model", "my-model")
+    banner = server.until("supports_websockets")
+    assert server.stop() == 0
+    assert turnwire.__version__ in banner
+    assert "ws://127.0.0.1:" in banner
+    assert "my-model" in banner
+    assert "sim: scripted answers, no model" in banner
+    assert "client.responses.connect()" in banner
+
+
+def facts(context_length: int, **sections: Any) -> str:
+    """What ``serve`` says for some configuration."""
+    console = Console(file=StringIO(), width=200)
+    service: Any = SimpleNamespace(
+        admission=SimpleNamespace(model="demo"),
+        engine=SimpleNamespace(name="llamacpp", context_length=context_length),
+        store=SimpleNamespace(name="memory"),
+    )
+    serving.announce(console, Config(**sections), service, 8787)
+    return console.file.getvalue()
+
+
+def test_the_demo_model_is_called_weak_and_is_not_offered_to_codex():
+    text = facts(8192)
+    assert "demo model: expect weak answers" in text
+    assert "8192 tokens" in text
+    assert "Codex" not in text
+    assert 'api_key="local"' in text
+
+
+def test_codex_is_offered_from_32k_on():
+    text = facts(32768, engine={"gguf": "/x.gguf"}, auth={"keys": {"me": "sk-0123456789abcdef"}})
+    assert 'wire_api = "responses"' in text
+    assert "weak" not in text
+    assert "sk-0123" not in text
+
+
+def test_the_lines_for_openai_python_are_python():
+    text = facts(8192)
+    lines = text[text.index("  client = OpenAI") :]
+    compile("\n".join(line[2:] for line in lines.splitlines()), "banner", "exec")
+
+
+def test_the_demo_runs_an_agent(command, serve):
+    script = {"default": {"answer": {"text": "It is about a ferry."}}}
+    server: RunningServer = serve(script, log={"debug": True})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TURNWIRE_API_KEY", "local")
+        code, output, errors = command("demo", "--url", server.url)
+    assert (code, errors) == (0, "")
+    for tool in ("list_files", "read_file", "word_count"):
+        assert f"{tool}(" in output
+    assert "It is about a ferry." in output
+    assert server.engine.requests == 5
+    rows = [line.split("│") for line in output.splitlines() if line.startswith("│")]
+    assert len(rows) == 5
+    numbers = [[int(cell) for cell in row[1:-1]] for row in rows]
+    for earlier, later in pairwise(numbers):
+        assert later[2] == earlier[1] + earlier[4], "everything before was reused"
+
+
+def test_the_demo_works_without_debug_records(command, serve):
+    server: RunningServer = serve()
+    code, output, _ = command("demo", "--url", server.url)
+    assert code == 0
+    assert "--debug" in output
+
+
+def test_the_demo_says_when_nobody_answers(command):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    code, _, errors = command("demo", "--url", f"http://127.0.0.1:{port}")
+    assert code == 1
+    assert "turnwire serve" in errors
+
+
+def test_the_demo_says_what_to_install(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    code, _, errors = command("demo")
+    assert code == 1
+    assert "pip install 'openai[realtime]'" in errors
+
+
+def test_the_demos_tools_stay_in_their_folder(tmp_path):
+    for name, text in SAMPLE.items():
+        (tmp_path / name).write_text(text)
+    Path(tmp_path, "folder").mkdir()
+    tools = FolderTools(tmp_path)
+    assert tools.call("list_files", "{}") == '["harbour.txt", "kitchen.txt", "orchard.txt"]'
+    assert tools.call("word_count", '{"path": "harbour.txt"}') == "12"
+    assert "ferry" in tools.call("read_file", '{"path": "harbour.txt"}')
+    for arguments in (
+        '{"path": "/etc/passwd"}',
+        '{"path": "../x"}',
+        '{"path": "folder"}',
+        "{}",
+        "x",
+    ):
+        assert tools.call("read_file", arguments).startswith('{"error": ')
+    assert tools.call("remove", "{}").startswith('{"error": ')
+    assert tuple(tool["name"] for tool in tools.definitions()) == demo.STEPS

@@ -154,6 +154,12 @@ impl Profile {
         &self.fingerprint
     }
 
+    /// The fingerprint in hexadecimal digits.
+    #[must_use]
+    pub fn fingerprint_hex(&self) -> String {
+        blake3::Hash::from_bytes(self.fingerprint).to_hex().to_string()
+    }
+
     /// Whether `id` may be pushed.
     #[must_use]
     pub fn knows(&self, id: TokenId) -> bool {

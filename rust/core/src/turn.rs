@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::chain::{Dropped, Node, NodeParts, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
-use crate::family::{Delta, OutputParser};
-use crate::header::Header;
+use crate::family::{Calls, Delta, OutputParser};
+use crate::header::{Header, ToolChoice};
 use crate::item::{Item, Role};
 use crate::open::Kind;
 use crate::profile::Profile;
@@ -30,6 +30,7 @@ pub struct Constraint {
 }
 
 /// What opening a turn decided; see [`crate::open`].
+#[expect(clippy::struct_excessive_bools, reason = "the request's own switches")]
 pub(crate) struct Opened {
     pub(crate) kind: Kind,
     pub(crate) base: Option<(Node, usize)>,
@@ -87,7 +88,12 @@ impl Turn {
         unanswered: Vec<(String, String)>,
         constraint: Option<Constraint>,
     ) -> Self {
-        let parser = profile.family().parser(opened.thinking, constraint.is_some());
+        let calls = match header.choice {
+            ToolChoice::Auto => Calls::Free,
+            ToolChoice::Required(_) => Calls::Forced,
+            ToolChoice::None => Calls::Forbidden,
+        };
+        let parser = profile.family().parser(opened.thinking, calls);
         Self {
             detokenizer: Detokenizer::new(),
             parser,

@@ -69,7 +69,7 @@ fn format(tokens: bool, text_markers: bool) -> HermesFormat {
     };
     HermesFormat {
         think: Some(Markers { open: marker(0), close: marker(1) }),
-        call: Markers { open: marker(2), close: marker(3) },
+        call: Some(Markers { open: marker(2), close: marker(3) }),
         text_markers,
     }
 }

@@ -43,6 +43,7 @@ fn trust(py: Python<'_>, word: &str) -> PyResult<Trust> {
 }
 
 #[pymethods]
+#[expect(clippy::needless_pass_by_value, reason = "PyO3 converts arguments into values")]
 impl Profile {
     #[staticmethod]
     #[pyo3(signature = (path, *, trust = "strict"))]
@@ -75,7 +76,7 @@ impl Profile {
 
     #[getter]
     fn fingerprint(&self) -> String {
-        self.0.fingerprint().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.0.fingerprint_hex()
     }
 
     #[getter]

@@ -139,7 +139,7 @@ mod tests {
     fn a_view_never_changes() {
         let mut tape = Tape::from_parts([&[1, 2][..], &[3]], 3);
         let view = tape.view();
-        tape.extend(&[4; 10_000]);
+        tape.extend(&vec![4; 10_000]);
         tape.truncate(2);
         tape.extend(&[9, 9]);
         assert_eq!(view.to_vec(), [1, 2, 3]);

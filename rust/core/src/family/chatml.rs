@@ -17,7 +17,7 @@ use crate::family::generic::Template;
 use crate::family::hermes::{self, HermesFormat, HermesParser, Start};
 use crate::family::probe;
 use crate::family::render::{Marker, Message, Sink, TextSink};
-use crate::family::{Answer, Family, OutputParser, Shown, mint_call_id};
+use crate::family::{Answer, Calls, Family, OutputParser, Shown, mint_call_id};
 use crate::header::Header;
 use crate::item::Role;
 use crate::token::TokenId;
@@ -37,6 +37,7 @@ const TOOLS_FORM: &str = "\n{\"name\": <function-name>, \"arguments\": <args-jso
 
 /// One ChatML dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one way in which templates differ")]
 pub struct ChatMl {
     name: &'static str,
     open: Marker,
@@ -348,11 +349,11 @@ impl Family for ChatMl {
         }
     }
 
-    fn parser(&self, thinking: bool, forced: bool) -> Box<dyn OutputParser> {
+    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser> {
         let format = HermesFormat {
             think: self.think.as_ref().map(markers),
-            call: markers(&self.call),
-            text_markers: forced,
+            call: (calls != Calls::Forbidden).then(|| markers(&self.call)),
+            text_markers: calls == Calls::Forced,
         };
         let reasoning_open = thinking && self.prompt_opens_think;
         let start = if reasoning_open { Start::Reasoning } else { Start::Text };

@@ -79,6 +79,7 @@ impl Template {
 }
 
 /// `json.dumps(value, ensure_ascii=False)`, as Hugging Face's own filter: no HTML escapes.
+#[expect(clippy::needless_pass_by_value, reason = "minijinja calls filters by value")]
 fn tojson(value: &Value, options: Kwargs) -> std::result::Result<Value, TemplateError> {
     let refuse = |detail: String| TemplateError::new(ErrorKind::InvalidOperation, detail);
     // `ensure_ascii` is accepted because false is what we do; anything else is refused loudly.

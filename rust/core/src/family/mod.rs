@@ -91,6 +91,18 @@ pub enum Shown {
     Reasoning,
 }
 
+/// Whether a turn's output may be calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// The model chooses.
+    Free,
+    /// A constraint makes the model spell out the markers of a call, which may then come as text
+    /// although the vocabulary has tokens for them.
+    Forced,
+    /// `tool_choice` is `none`: whatever the model says is text.
+    Forbidden,
+}
+
 /// An answer, as a model of the family would sample it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -142,9 +154,8 @@ pub trait Family: Send + Sync {
     /// text of an answer.
     fn read_foreign(&self, message: &mut Message);
 
-    /// A parser for one turn. `forced` when a constraint makes the model spell out the markers of
-    /// a call, which may then come as text although the vocabulary has tokens for them.
-    fn parser(&self, thinking: bool, forced: bool) -> Box<dyn OutputParser>;
+    /// A parser for one turn.
+    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser>;
 
     /// The text around one tool call's JSON object.
     fn call_markers(&self) -> (String, String);

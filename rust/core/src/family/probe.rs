@@ -152,14 +152,11 @@ fn printed(
     for group in group(rest, 0) {
         messages.extend(chat_messages(dialect, &group, declares));
     }
-    let declared: Vec<Value> = header
-        .tools
-        .iter()
-        .filter_map(|tool| serde_json::from_str(&tool.declaration).ok())
-        .collect();
-    let declared = Value::Array(declared);
-    let declared = Some(&declared).filter(|_| tools.is_some() && declares);
-    template.render(&Value::Array(messages), declared, generate, thinking)
+    let functions = header.tools.iter();
+    let functions: Value =
+        functions.filter_map(|tool| serde_json::from_str::<Value>(&tool.declaration).ok()).collect();
+    let functions = Some(&functions).filter(|_| tools.is_some() && declares);
+    template.render(&Value::Array(messages), functions, generate, thinking)
 }
 
 fn chat_messages(dialect: &ChatMl, group: &Group, declares: bool) -> Vec<Value> {

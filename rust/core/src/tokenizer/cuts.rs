@@ -237,6 +237,10 @@ impl SafeCuts {
             }
             // One scan, or `outer` in the earlier one: `outer` wins.
             _ => match shared {
+                // Whether a whole word begins here is told by what stands before it.
+                Shared::Head if outer.single_word => {
+                    self.refuse_both(inner, || format!("'{}' begins with it", outer.content));
+                }
                 Shared::Head => {
                     self.refuse_after(inner, || format!("'{}' begins with it", outer.content));
                 }

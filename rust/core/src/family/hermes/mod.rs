@@ -84,8 +84,8 @@ pub struct Markers {
 pub struct HermesFormat {
     /// Around reasoning; none for a model that does not reason.
     pub think: Option<Markers>,
-    /// Around each call.
-    pub call: Markers,
+    /// Around each call; none when calls are forbidden, so that all of the answer is text.
+    pub call: Option<Markers>,
     /// Whether the call markers' letters count although the vocabulary has the tokens: so when a
     /// grammar forces calls, since engines spell a grammar's literals in any tokens that fit.
     pub text_markers: bool,
@@ -214,8 +214,10 @@ impl HermesParser {
             learn(think.open, Mark::ThinkOpen, false);
             learn(think.close, Mark::ThinkClose, false);
         }
-        learn(format.call.open, Mark::CallOpen, format.text_markers);
-        learn(format.call.close, Mark::CallClose, format.text_markers);
+        if let Some(call) = format.call {
+            learn(call.open, Mark::CallOpen, format.text_markers);
+            learn(call.close, Mark::CallClose, format.text_markers);
+        }
         let (state, first) = match start {
             Start::Reasoning => (State::Reasoning, Block::From(0)),
             Start::Text => (State::Text, Block::None),

@@ -45,19 +45,25 @@ async def test_a_turn_in_full_event_order(serve):
 
 async def test_the_next_prompt_begins_with_prompt_and_sampled_ids(serve):
     """Slice A's landing condition; law 1 over the wire."""
-    server: RunningServer = serve(TOOL_SCRIPT)
+    loop = {
+        "rules": [
+            {
+                "when": {"contains": f"step {step}"},
+                "answer": {"reasoning": "So.", "calls": [{"name": "ls"}]},
+            }
+            for step in (1, 2)
+        ],
+        "default": {"answer": {"reasoning": "Enough.", "text": "Done."}},
+    }
+    server: RunningServer = serve(loop)
+    tools = {"tools": [LS], "store": False}
     async with connect(server) as socket:
-        first = await socket.response("Please use the tool", tools=[LS], store=False)
-        second = await socket.response(
-            [answer_to(calls_of(first)[0])],
-            previous_response_id=first["id"],
-            tools=[LS],
-            store=False,
-        )
-        third = await socket.response(
-            "Thanks", previous_response_id=second["id"], tools=[LS], store=False
-        )
-    assert text_of(third) == "Plain answer."
+        first = await socket.response("step 1", **tools)
+        output = answer_to(calls_of(first)[0], "step 2")
+        second = await socket.response([output], previous_response_id=first["id"], **tools)
+        output = answer_to(calls_of(second)[0], "step 3")
+        third = await socket.response([output], previous_response_id=second["id"], **tools)
+    assert text_of(third) == "Done."
     seen = server.engine.recordings
     assert len(seen) == 3
     for earlier, later in pairwise(seen):

@@ -221,15 +221,11 @@ async def test_a_client_that_sends_and_never_reads_is_cut_off(serve):
 async def test_ten_thousand_pipelined_frames_are_all_answered(serve):
     server: RunningServer = serve()
     async with connect(server) as socket:
-
-        async def flood() -> None:
-            for _ in range(10_000):
+        for _ in range(10):
+            for _ in range(1000):
                 await socket.send("{}")
-
-        sending = asyncio.create_task(flood())
-        for _ in range(10_000):
-            assert (await socket.recv())["type"] == "error"
-        await sending
+            for _ in range(1000):
+                assert (await socket.recv())["type"] == "error"
         assert (await socket.response("x"))["status"] == "completed"
 
 

@@ -337,6 +337,7 @@ class Turns:
             ),
             affinity=running.exchange.affinity,
             last_item=LastItem(*turn.last_item) if turn.last_item else None,
+            cache_scope=running.exchange.principal.name,
         )
 
     async def _remember(self, running: Running, node: Node, body: bytes) -> None:

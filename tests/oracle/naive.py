@@ -18,6 +18,8 @@ Assistant messages
     * Adjacent assistant items (reasoning, assistant message, function call) are one message, in
       the order reasoning, text, calls. An item that would break that order begins a new message:
       reasoning after anything, text after text or after a call.
+    * What a model sampled in one turn is a message of its own: the generation prompt began it and
+      its stop token ended it. (Tests mark such items with the turn's number, as ``_turn``.)
     * ``content`` is the text, or "". ``tool_calls`` is there when there are calls, each
       ``{"type": "function", "function": {"name", "arguments"}}`` with the raw string.
     * ``reasoning_content`` is there when there is a reasoning item: its ``reasoning_text`` parts
@@ -159,8 +161,9 @@ def messages(items: str | Sequence[Item], instructions: str | None = None) -> li
             found.append({"role": "tool", "content": _text(item["output"])})
             building = None
         else:
-            if building is None or not _joins(building, kind):
-                building = {"role": "assistant", "content": ""}
+            turn = item.get("_turn")
+            if building is None or building["_turn"] != turn or not _joins(building, kind):
+                building = {"role": "assistant", "content": "", "_turn": turn}
                 found.append(building)
             _join(building, kind, item)
     return [{k: v for k, v in message.items() if not k.startswith("_")} for message in found]

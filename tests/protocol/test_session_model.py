@@ -134,8 +134,9 @@ class SessionMachine(RuleBasedStateMachine):
     )
     def create(self, lane, data, fault) -> None:
         model = self.model
-        parents = st.sampled_from([None, "resp_missing", *self.ids[-6:]])
-        parent = data.draw(parents)
+        latest = [model.latest.get(lane), *model.latest.values()]
+        parents = [None, "resp_missing", *latest, *latest, *self.ids[-3:]]
+        parent = data.draw(st.sampled_from(parents))
         body = {"type": "response.create", "model": "m", "input": "x"}
         body |= {} if lane is None else {"stream_id": lane}
         body |= {} if parent is None else {"previous_response_id": parent}
@@ -169,16 +170,24 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(e.response_id is None for e in self.model.active()))
     @rule(data=st.data())
     def begin(self, data) -> None:
-        entry = data.draw(st.sampled_from([e for e in self.model.active() if not e.response_id]))
+        self.name(data.draw(st.sampled_from([e for e in self.model.active() if not e.response_id])))
+
+    def name(self, entry: Entry) -> None:
         entry.response_id = f"resp_{len(self.ids)}"
         self.ids.append(entry.response_id)
         assert self.session.begin(entry.ticket, entry.response_id) == entry.found
 
     @precondition(lambda self: self.model.active())
-    @rule(data=st.data(), outcome=st.sampled_from(Outcome), commits=st.booleans())
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from([*Outcome, Outcome.COMPLETED]),
+        commits=st.sampled_from([True, True, True, False]),
+    )
     def end(self, data, outcome, commits) -> None:
         model = self.model
         entry = data.draw(st.sampled_from(model.active()))
+        if entry.response_id is None and commits:
+            self.name(entry)
         state = entry.response_id if commits and outcome in GOOD else None
         terminal = [Event("response.completed", b'{"n":%d}' % len(self.ids))]
         actions = self.session.ended(
@@ -225,7 +234,7 @@ class SessionMachine(RuleBasedStateMachine):
         else:
             self.expect(actions, [(None, None if frame == "{" else "invalid_value")], [])
 
-    @precondition(lambda self: len(self.ids) > 3)
+    @precondition(lambda self: len(self.ids) > 5)
     @rule()
     def expire(self) -> None:
         self.now = 101.0
@@ -236,7 +245,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.model.closing = self.model.closing or "websocket_connection_limit_reached"
         self.expect(actions, *self.model.settle())
 
-    @precondition(lambda self: len(self.ids) > 3)
+    @precondition(lambda self: len(self.ids) > 10)
     @rule()
     def drain(self) -> None:
         actions = self.session.drain(OverloadedError("draining"))
@@ -246,7 +255,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.model.closing = self.model.closing or "server_is_overloaded"
         self.expect(actions, *self.model.settle())
 
-    @precondition(lambda self: len(self.ids) > 5)
+    @precondition(lambda self: len(self.ids) > 14)
     @rule()
     def disconnect(self) -> None:
         told = [a.ticket for a in self.session.disconnect()]
@@ -277,5 +286,5 @@ class SessionMachine(RuleBasedStateMachine):
             assert kept == model.latest
 
 
-SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
 TestSession = SessionMachine.TestCase

@@ -127,7 +127,7 @@ class LlamaCppEngine:
             raise StartupError(f"There is no model file {self._gguf}.")
         await self._child.start()
         try:
-            async with self._child.session.get(f"{_URL}/props") as response:
+            async with self._child.client() as client, client.get(f"{_URL}/props") as response:
                 props = await response.json()
             largest = int(props["default_generation_settings"]["n_ctx"])
         except (aiohttp.ClientError, KeyError, TypeError, ValueError) as error:
@@ -169,9 +169,10 @@ class LlamaCppEngine:
         try:
             for victim in lease.erase:
                 await self._erase(victim)
-            async with self._child.session.post(
-                f"{_URL}/completion", data=body, headers=_JSON
-            ) as response:
+            async with (
+                self._child.client() as client,
+                client.post(f"{_URL}/completion", data=body, headers=_JSON) as response,
+            ):
                 if response.status != 200:
                     raise llamacpp_wire.read_refusal(response.status, await response.read())
                 began = True
@@ -273,9 +274,12 @@ class LlamaCppEngine:
 
     async def _post(self, path: str, body: object) -> bytes:
         try:
-            async with self._child.session.post(
-                f"{_URL}/{path}", data=msgspec.json.encode(body), headers=_JSON
-            ) as response:
+            async with (
+                self._child.client() as client,
+                client.post(
+                    f"{_URL}/{path}", data=msgspec.json.encode(body), headers=_JSON
+                ) as response,
+            ):
                 reply = await response.read()
         except (aiohttp.ClientError, OSError) as error:
             raise EngineError(f"The connection to llama.cpp broke: {error}") from error

@@ -33,6 +33,7 @@ LAST_BACKOFF = 10.0
 GOOD_RUN = 60.0
 """Seconds a child must have lived for the next restart to be a first one again."""
 
+_SOCKET = "engine.sock"
 _POLL = 0.05
 _TERM_GRACE = 2.0
 _KEPT_LINES = 40
@@ -56,7 +57,7 @@ class ChildSettings:
 
 
 class Supervisor:
-    """One supervised child. ``session`` talks to it while it is ready."""
+    """One supervised child, and clients that talk to it."""
 
     def __init__(
         self,
@@ -73,7 +74,6 @@ class Supervisor:
         self._child: asyncio.subprocess.Process | None = None
         self._readers: list[asyncio.Task[None]] = []
         self._supervisor: asyncio.Task[None] | None = None
-        self._session: aiohttp.ClientSession | None = None
         self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
         self.ready = False
         self.restarts = 0
@@ -83,12 +83,18 @@ class Supervisor:
         """The child's process id while there is a child."""
         return self._child.pid if self._child is not None else None
 
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """A client of the child. Raises EngineError when there is none."""
-        if self._session is None:
-            raise EngineError("llama.cpp is not running.")
-        return self._session
+    def client(self) -> aiohttp.ClientSession:
+        """Open a client for one request; the caller closes it. Raises EngineError.
+
+        Not one client for all: aiohttp leaves whoever reads a stream waiting for ever when the
+        client is closed under it. So requests end because the child does. And no keep-alive:
+        llama.cpp closes idle connections when it likes. A local connection costs 0.2 ms.
+        """
+        return aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(self.slot_directory / _SOCKET), force_close=True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0),
+        )
 
     @property
     def slot_directory(self) -> Path:
@@ -122,7 +128,7 @@ class Supervisor:
 
     async def _launch(self) -> None:
         """Start one child and wait until it serves."""
-        socket = self.slot_directory / "engine.sock"
+        socket = self.slot_directory / _SOCKET
         socket.unlink(missing_ok=True)  # llama.cpp refuses a path that exists
         self._tail.clear()
         self._child = await asyncio.create_subprocess_exec(
@@ -151,12 +157,6 @@ class Supervisor:
         stdin.write(json.dumps(settings).encode() + b"\n")
         with contextlib.suppress(ConnectionError):
             await stdin.drain()
-        self._session = aiohttp.ClientSession(
-            # No keep-alive: llama.cpp closes idle connections whenever it likes, and a request on
-            # such a one fails. A new local connection costs 0.1 ms.
-            connector=aiohttp.UnixConnector(str(socket), limit=0, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0),
-        )
         await self._wait_until_healthy(self._child)
         self.ready = True
         log.info("llama.cpp serves %s (pid %d)", self._settings.model.name, self._child.pid)
@@ -176,7 +176,10 @@ class Supervisor:
                 )
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 timeout = aiohttp.ClientTimeout(total=5.0)
-                async with self.session.get("http://engine/health", timeout=timeout) as response:
+                async with (
+                    self.client() as client,
+                    client.get("http://engine/health", timeout=timeout) as response,
+                ):
                     if response.status == 200:  # 503 while it loads the model
                         return
             await asyncio.sleep(_POLL)
@@ -207,10 +210,6 @@ class Supervisor:
                 await self._end_child()
 
     async def _end_child(self) -> None:
-        """Leave neither a process nor a connection behind."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
         child, self._child = self._child, None
         if child is None:
             return

@@ -56,7 +56,7 @@ def test_clear_forgets():
     assert cache.match(raw([1] * 64), "a") == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_same_count_as_a_naive_cache(draw: random.Random):
     """Against a set of whole prefixes: what affinities remember changes the cost, not the count."""
@@ -80,7 +80,7 @@ def test_same_count_as_a_naive_cache(draw: random.Random):
         chains.append(chain)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_never_over_capacity_and_always_closed_under_prefixes(draw: random.Random):
     cache = PrefixCache(12)

@@ -33,14 +33,23 @@ Event = dict[str, Any]
 
 
 class RunningServer:
-    """uvicorn, uvloop, our app and the sim engine, on a free port."""
+    """uvicorn, uvloop, our app and an engine (the sim, unless given), on a free port."""
 
-    def __init__(self, profile: Profile, script: dict[str, Any], **sections: Any) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        script: dict[str, Any],
+        *,
+        engine: Any = None,
+        **sections: Any,
+    ) -> None:
         quick = {"drain_seconds": 0, "drain_jitter_seconds": 0}
         sections["server"] = {"port": 0, **quick, **sections.get("server", {})}
         self.config = Config(**sections)
         text = json.dumps({**QUICK, **script})
-        self.engine = SimEngine(Script.parse(text), profile, model=MODEL, record=True)
+        self.engine: Any = engine or SimEngine(
+            Script.parse(text), profile, model=MODEL, record=True
+        )
         self.profile = profile
         self.app = turnwire_app(self.config, profile=profile, engine=self.engine)
         self._listener = bind(self.config)

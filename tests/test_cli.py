@@ -184,9 +184,9 @@ def test_the_demo_runs_an_agent(command, serve):
     for tool in ("list_files", "read_file", "word_count"):
         assert f"{tool}(" in output
     assert "It is about a ferry." in output
-    assert server.engine.requests == 5
+    assert server.engine.requests == 4
     rows = [line.split("│") for line in output.splitlines() if line.startswith("│")]
-    assert len(rows) == 5
+    assert len(rows) == 4
     numbers = [[int(cell) for cell in row[1:-1]] for row in rows]
     for earlier, later in pairwise(numbers):
         assert later[2] == earlier[1] + earlier[4], "everything before was reused"

@@ -182,6 +182,14 @@ class EngineSection(Section):
     """`llamacpp`: llama.cpp in a child process. `sim`: scripted answers by a clock, no model."""
     gguf: Path | None = None
     """Model file for llama.cpp. Default: the demo model, SmolLM2-135M-Instruct."""
+    context_length: Count | None = None
+    """Tokens of prompt and output that one request may hold. Default: what the model allows."""
+    kv_tokens: Count | None = None
+    """Tokens of llama.cpp's KV cache, for all requests together. Default: its own choice."""
+    parallel: Count = 4
+    """Requests that llama.cpp samples at once; more of them wait."""
+    threads: Count | None = None
+    """Threads of llama.cpp. Default: one on a machine of two cores, else half of the cores."""
     script: Path | None = None
     """JSON script of the sim's answers. Default: a built-in one."""
     prewarm: bool = True

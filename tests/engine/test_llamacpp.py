@@ -327,6 +327,27 @@ async def test_four_at_once(engine):
     assert all(said.ids for said in heard)
 
 
+async def test_a_full_cache_makes_requests_wait_instead_of_failing_all():
+    engine = LlamaCppEngine(vocabulary.smollm2_path(), context_length=256, kv_tokens=496)
+    await engine.start()
+    try:
+        asked = [
+            ask(
+                engine,
+                [500 + i, *range(100, 160)],
+                max_tokens=70,
+                stop_token_ids=frozenset({49_000}),
+                affinity=str(i),
+            )
+            for i in range(4)  # 4 * 131 tokens
+        ]
+        heard = await asyncio.gather(*asked)
+        assert all(said.finish_reason in ("length", "stop") for said in heard)
+        assert sum(len(said.ids) for said in heard) > 200
+    finally:
+        await engine.close()
+
+
 async def test_a_dead_child_fails_the_turn_and_the_next_one_works(engine):
     prompt = await chat(engine, "Write a long story about a mountain.")
     never = frozenset({49_000})

@@ -180,19 +180,15 @@ async def test_a_failure_in_the_stream_is_response_failed(serve):
 
 
 async def test_a_body_over_the_limit_is_413(serve):
-    async with (
-        client(serve(limits={"body_bytes": 2048})) as session,
-        session.post("/v1/responses", json=body("x" * 4000)) as answer,
-    ):
-        assert answer.status == 413
-        assert (await answer.json())["error"]["code"] == "request_too_large"
+    async def chunks():
+        for _ in range(10):
+            yield b"x" * 1000
 
-        async def chunks():
-            for _ in range(10):
-                yield b"x" * 1000
-
-        async with session.post("/v1/responses", data=chunks()) as answer:
-            assert answer.status == 413
+    async with client(serve(limits={"body_bytes": 2048})) as session:
+        for sent in ({"json": body("x" * 4000)}, {"data": chunks()}):
+            async with session.post("/v1/responses", **sent) as answer:
+                assert answer.status == 413
+                assert (await answer.json())["error"]["code"] == "request_too_large"
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -29,12 +29,15 @@ FromSdk: TypeAlias = Any
 QUESTION = (
     "Which file of this folder should I read first? List the files, read one, count its words."
 )
-LAST_QUESTION = "Thank you. Say in one sentence what is in that file."
+LAST_QUESTION = {
+    "role": "user",
+    "content": "Thank you. Without another call: what is in that file, in one sentence?",
+}
 
 STEPS = ("list_files", "read_file", "word_count")
 """The calls that a small model is made to take, one a turn (it never would by itself)."""
 
-MAX_TURNS = 12
+MAX_TURNS = 8
 """Where an agent that does not stop calling tools is stopped."""
 
 ANSWER_TOKENS = 64
@@ -105,30 +108,26 @@ class Agent:
 
     def run(self) -> Iterator[Turn]:
         """Play the conversation, turn by turn."""
-        forced = iter(STEPS if self._force else ())
+        steps = list(STEPS) if self._force else []
         with self._client.responses.connect() as connection:
             parent: str | None = None
             new: Input = QUESTION
             asked_again = False
             for _ in range(MAX_TURNS):
-                step = next(forced, None)
+                step = steps.pop(0) if steps else None
                 turn, calls = self._turn(connection, parent, new, step)
                 yield turn
-                parent = turn.response_id
-                if calls:
-                    new = calls
-                elif not asked_again:
-                    new, asked_again = LAST_QUESTION, True
-                else:
+                if asked_again and not calls:
                     return
+                parent, new = turn.response_id, calls
+                working = steps if self._force else calls
+                if not working and not asked_again:
+                    new, asked_again = [*calls, LAST_QUESTION], True
 
     def _turn(
         self, connection: FromSdk, parent: str | None, new: Input, step: str | None
     ) -> tuple[Turn, list[dict[str, str]]]:
-        if step is not None:
-            choice: Any = {"type": "function", "name": step}
-        else:
-            choice = "none" if self._force else "auto"
+        choice: Any = "auto" if step is None else {"type": "function", "name": step}
         more = {} if parent is None else {"previous_response_id": parent}
         started_at, first_at = time.perf_counter(), None
         connection.response.create(

@@ -15,6 +15,7 @@ from rich.table import Table
 from turnwire import __version__
 from turnwire.server.app import TurnwireApp
 from turnwire.server.lifespan import bind, serve
+from turnwire.server.parts import build
 
 if TYPE_CHECKING:
     import socket
@@ -29,20 +30,19 @@ CODEX_CONTEXT = 32 * 1024
 def serve_until_stopped(config: Config) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises StartupError when that cannot begin."""
     log_to_stderr(config)
-    listener = bind(config)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with bind(config) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, listener))
 
 
 async def _serve(config: Config, listener: socket.socket) -> None:
-    app = TurnwireApp(config)
+    parts = build(config, say=Console(stderr=True).print)
+    app = TurnwireApp(config, profile=parts.profile, engine=parts.engine)
     try:
         with Console(stderr=True).status("starting the engine …"):
             service = await app.startup()
-        announce(Console(), config, service, listener.getsockname()[1])
-        await serve(app, listener)
+        port = listener.getsockname()[1]
+        await serve(app, listener, on_started=lambda: announce(Console(), config, service, port))
     finally:
-        listener.close()
         await app.shutdown()
 
 

@@ -18,6 +18,7 @@ from turnwire.errors import ConfigError
 from turnwire.server.socket import SocketProtocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from turnwire.config import Config
@@ -69,9 +70,23 @@ def bind(config: Config) -> socket.socket:
 class DrainingServer(uvicorn.Server):
     """A uvicorn server that drains the app before it closes connections."""
 
-    def __init__(self, config: uvicorn.Config, app: TurnwireApp) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: TurnwireApp,
+        *,
+        on_started: Callable[[], None] | None = None,
+    ) -> None:
+        """Serve ``app``; ``on_started`` is called once connections are accepted."""
         super().__init__(config)
         self._app = app
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections, then say so."""
+        await super().startup(sockets)
+        if self.started and self._on_started is not None:
+            self._on_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal, end now on the second, whichever they are.
@@ -125,7 +140,10 @@ def uvicorn_config(app: TurnwireApp) -> uvicorn.Config:
     )
 
 
-async def serve(app: TurnwireApp, listener: socket.socket) -> None:
+async def serve(
+    app: TurnwireApp, listener: socket.socket, *, on_started: Callable[[], None] | None = None
+) -> None:
     """Serve until a signal, and drain. Raises StartupError when the engine cannot start."""
     await app.startup()
-    await DrainingServer(uvicorn_config(app), app).serve(sockets=[listener])
+    server = DrainingServer(uvicorn_config(app), app, on_started=on_started)
+    await server.serve(sockets=[listener])

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from turnwire._core import Profile
+from turnwire.engine.demo_model import SMOLLM2, fetch_demo_model
+from turnwire.engine.llamacpp import LlamaCppEngine
 from turnwire.engine.sim import Script, SimEngine
-from turnwire.errors import ConfigError
+from turnwire.errors import ConfigError, StartupError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from turnwire.config import Config
     from turnwire.engine.base import Engine
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +31,40 @@ class Parts:
     engine: Engine
 
 
-def build(config: Config, *, profile: Profile | None = None, engine: Engine | None = None) -> Parts:
-    """Build what is not given. Blocking: may read files of many megabytes.
+def build(
+    config: Config,
+    *,
+    profile: Profile | None = None,
+    engine: Engine | None = None,
+    say: Callable[[str], None] = log.info,
+) -> Parts:
+    """Build what is not given. Blocking: reads files of many megabytes, and may fetch one.
 
-    Raises StartupError classes. What the configuration asks for and cannot be had is an error:
-    nothing falls back to the sim.
+    ``say`` gets lines for the user about a download. Raises StartupError classes. What the
+    configuration asks for and cannot be had is an error: nothing falls back to the sim.
     """
+    wants_llamacpp = engine is None and config.engine.kind == "llamacpp"
+    if wants_llamacpp and importlib.util.find_spec("xllamacpp") is None:
+        raise StartupError(  # before anything is fetched for it
+            "The llamacpp engine needs the package xllamacpp: pip install 'turnwire[local]'. "
+            "Without it, `--engine sim` serves scripted answers."
+        )
+    script = Script.load(config.engine.script) if config.engine.script else Script()
+    model_file = config.engine.gguf
+    if model_file is None and (wants_llamacpp or (profile is None and not config.model.tokenizer)):
+        model_file = fetch_demo_model(say=say)
     if profile is None:
-        if config.model.tokenizer is None:
-            raise ConfigError("model.tokenizer is not set", param="model.tokenizer")
-        profile = load_profile(config, config.model.tokenizer)
-    if engine is None:
-        script = Script.load(config.engine.script) if config.engine.script else Script()
+        profile = load_profile(config, config.model.tokenizer or _given(model_file))
+    if engine is None and wants_llamacpp:
+        engine = LlamaCppEngine(
+            _given(model_file),
+            model=config.model.name or (None if config.engine.gguf else SMOLLM2.name),
+            context_length=config.engine.context_length,
+            kv_tokens=config.engine.kv_tokens,
+            parallel=config.engine.parallel,
+            threads=config.engine.threads,
+        )
+    elif engine is None:
         engine = SimEngine(script, profile, model=config.model.name or "sim")
     return Parts(profile, engine)
 
@@ -44,3 +73,9 @@ def load_profile(config: Config, path: Path) -> Profile:
     """Load a vocabulary and template from a Hugging Face folder or a GGUF. Raises ProfileError."""
     load = Profile.from_hf if path.is_dir() else Profile.from_gguf
     return load(str(path), trust=config.model.trust)
+
+
+def _given(path: Path | None) -> Path:
+    if path is None:
+        raise ConfigError("Neither a tokenizer nor a model file is known.", param="model.tokenizer")
+    return path

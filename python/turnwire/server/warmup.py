@@ -28,6 +28,11 @@ class WarmUps:
         self._engine = engine
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
+    @property
+    def running(self) -> int:
+        """How many prefills run now."""
+        return len(self._tasks)
+
     def start(self, request: EngineRequest) -> None:
         """Prefill ``request.prompt`` in the background; ``max_tokens`` is 0."""
         self.stop(request.affinity)

@@ -158,6 +158,7 @@ class Supervisor:
         with contextlib.suppress(ConnectionError):
             await stdin.drain()
         await self._wait_until_healthy(self._child)
+        self._tail.clear()  # from here on, last words are about how it ended
         self.ready = True
         log.info("llama.cpp serves %s (pid %d)", self._settings.model.name, self._child.pid)
 

@@ -141,6 +141,41 @@ def test_serve_says_where_it_is_and_stops_on_sigterm():
     assert "client.responses.connect()" in banner
 
 
+@pytest.fixture
+def demo_cache(monkeypatch, tmp_path):
+    """A cache folder in which the demo model has been fetched before."""
+    models = tmp_path / "models"
+    models.mkdir()
+    path = vocabulary.smollm2_path()
+    (models / path.name).symlink_to(path)
+    monkeypatch.setenv("TURNWIRE_CACHE_DIR", str(tmp_path))
+
+
+def seconds_to_serve(words: str, *arguments: str) -> float:
+    server = Child("serve", "--port", "0", *arguments)
+    banner = server.until("client.responses.connect()")
+    took = time.monotonic() - server.started_at
+    assert server.stop() == 0
+    assert words in banner
+    return took
+
+
+def test_a_second_start_of_the_demo_takes_under_five_seconds(demo_cache):
+    words = "demo model: expect weak answers"
+    assert min(seconds_to_serve(words) for _ in range(2)) < 5
+
+
+def test_the_sim_serves_with_the_demo_models_vocabulary(demo_cache):
+    seconds_to_serve("sim: scripted answers, no model", "--engine", "sim")
+
+
+def test_without_llama_cpp_it_says_what_to_install(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    code, _, errors = command("serve", "--port", "0")
+    assert code == 1
+    assert "pip install 'turnwire[local]'" in errors
+
+
 def facts(context_length: int, **sections: Any) -> str:
     """What ``serve`` says for some configuration."""
     console = Console(file=StringIO(), width=200)

@@ -137,6 +137,7 @@ async def test_an_unstored_response_cannot_be_continued(serve):
         ({"model": "nope"}, 404, "model_not_found"),
         ({"model": None}, 400, "missing_required_parameter"),
         ({"background": True}, 400, "unsupported_parameter"),
+        ({"generate": False}, 400, "unsupported_parameter"),
         ({"temperature": 3}, 400, "invalid_value"),
         ({"previous_response_id": "resp_x"}, 400, "previous_response_not_found"),
     ],

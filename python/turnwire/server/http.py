@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from turnwire.errors import AuthenticationError, InvariantError, TooLargeError, TurnwireError
+from turnwire.errors import (
+    AuthenticationError,
+    InvariantError,
+    TooLargeError,
+    TurnwireError,
+    UnsupportedParameterError,
+)
 from turnwire.protocol.events import error_body, error_headers
 from turnwire.protocol.frames import decode_create
 from turnwire.protocol.validate import validate
@@ -166,6 +172,10 @@ async def create(
     scope, receive = request.scope, request.receive
     wanted = decode_create(await read_body(request, config.limits.body_bytes))
     validate(wanted, "http")
+    if wanted.generate is False:
+        raise UnsupportedParameterError(
+            "Unsupported parameter: 'generate' is for WebSocket only.", param="generate"
+        )
     exchange: JsonExchange | SseExchange
     if wanted.stream:
         exchange = SseExchange(

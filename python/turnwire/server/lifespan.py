@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 """Connections that the kernel accepts ahead of us: all agents reconnect at once after a restart."""
 
+MAX_HEADER_BYTES = 64 * 1024
+"""Request line and headers: Codex sends a kilobyte of JSON in one of its own."""
+
 POLL_SECONDS = 0.05
 
 CLOSING_SECONDS = 2
@@ -129,6 +132,7 @@ def uvicorn_config(app: TurnwireApp) -> uvicorn.Config:
         ws_ping_interval=config.websocket.ping_seconds,
         ws_ping_timeout=config.websocket.ping_timeout_seconds,
         ws_per_message_deflate=config.websocket.compression,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         lifespan="on",
         log_config=None,
         access_log=False,

@@ -7,20 +7,22 @@ carries a ``finish_reason``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
 
 FinishReason = Literal["stop", "length", "abort"]
-"""Why sampling ended: a stop id was sampled, ``max_tokens`` was reached, the request was aborted."""
+"""Why sampling ended: a stop id was sampled, ``max_tokens`` reached, the request aborted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallConstraint:
-    """The output must be tool calls and nothing else (a forced ``tool_choice``).
+    r"""The output must be tool calls and nothing else (a forced ``tool_choice``).
 
-    ``open`` and ``close`` are the family's text around one call (``<tool_call>\\n`` and
-    ``\\n</tool_call>``); between them stands the JSON object
+    ``open`` and ``close`` are the family's text around one call (``<tool_call>\n`` and
+    ``\n</tool_call>``); between them stands the JSON object
     ``{"name": <one of tools>, "arguments": <by that tool's schema>}``.
     """
 
@@ -52,8 +54,11 @@ class LastItem:
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One turn's work. ``prompt`` holds u32 ids (format ``I``) and stays valid and unchanged
-    until ``generate`` has returned, whatever the chain does meanwhile."""
+    """One turn's work.
+
+    ``prompt`` holds u32 ids (format ``I``) and stays valid and unchanged until ``generate`` has
+    returned, whatever the chain does meanwhile.
+    """
 
     request_id: str
     prompt: memoryview
@@ -118,7 +123,9 @@ class OutputEncoder(Protocol):
     """Encodes what a model would sample for an answer. The sim gets one from the profile."""
 
     def encode_output(self, output: bytes) -> Sequence[int]:
-        """Ids for ``{"reasoning": str?, "text": str?, "calls": [{"name", "arguments"}]?}``,
-        the family's stop id at the end. ``arguments`` is the raw JSON text of the arguments.
-        Raises InvalidValueError when ``output`` is not of that form."""
+        """Encode ``{"reasoning": str?, "text": str?, "calls": [{"name", "arguments"}]?}``.
+
+        The family's stop id stands at the end. ``arguments`` is the raw JSON text of the arguments.
+        Raises InvalidValueError when ``output`` is not of that form.
+        """
         ...

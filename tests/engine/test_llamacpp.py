@@ -376,6 +376,23 @@ async def test_a_dead_child_fails_the_turn_and_the_next_one_works(engine):
     assert after.cached_tokens == 0
 
 
+async def test_a_child_that_hangs_is_restarted():
+    engine = LlamaCppEngine(vocabulary.smollm2_path(), kv_tokens=496, silence_timeout=1)
+    await engine.start()
+    try:
+        os.kill(engine.pid, signal.SIGSTOP)
+        with pytest.raises(EngineError, match="hung"):
+            await ask(engine, [28] * 20)
+
+        async def restarted() -> bool:
+            return engine.restarts == 1 and engine.ready
+
+        await until(restarted)
+        assert (await ask(engine, [28] * 20, max_tokens=2)).ids
+    finally:
+        await engine.close()
+
+
 async def test_close_leaves_nothing_behind():
     engine = LlamaCppEngine(vocabulary.smollm2_path(), context_length=512, kv_tokens=512)
     await engine.close()

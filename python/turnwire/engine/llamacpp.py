@@ -62,14 +62,15 @@ class LlamaCppEngine:
         threads: int | None = None,
         batch_tokens: int | None = None,
         start_timeout: float = 120.0,
+        silence_timeout: float = 300.0,
     ) -> None:
         """Describe the child; nothing starts yet.
 
         ``context_length`` is what one request may hold (None: what the model was trained for, but
         at most ``kv_tokens``), ``kv_tokens`` what all requests together may (default 16,384, or
         twice the context length if that is more). At most ``parallel`` requests are sampled at
-        once. ``threads`` and ``batch_tokens`` default to what suits the machine; ``start_timeout``
-        is in seconds.
+        once. ``threads`` and ``batch_tokens`` default to what suits the machine. Timeouts are in
+        seconds; a child that is silent for ``silence_timeout`` (one batch takes less) is killed.
         """
         cores = len(os.sched_getaffinity(0))
         # OpenMP spins while it waits: two threads on two busy cores are slower than one.
@@ -91,6 +92,7 @@ class LlamaCppEngine:
                 batch_tokens=batch_tokens or min(64 * threads, 512),
             ),
             start_timeout=start_timeout,
+            silence_timeout=silence_timeout,
             on_exit=self._slots.reset,
         )
         self._texts: dict[str, list[int]] = {}
@@ -190,7 +192,7 @@ class LlamaCppEngine:
                         yield EngineOutput(ids, reason, cached)
                         cached = None
         except (aiohttp.ClientError, OSError) as error:
-            raise EngineError(f"The connection to llama.cpp broke: {error}") from error
+            raise self._broken(error) from error
         finally:
             held = prompt + llamacpp_wire.native(sampled.ids[:-1]) if began else lease.previous
             self._slots.release(lease, held, aborted=began and not over)
@@ -282,10 +284,16 @@ class LlamaCppEngine:
             ):
                 reply = await response.read()
         except (aiohttp.ClientError, OSError) as error:
-            raise EngineError(f"The connection to llama.cpp broke: {error}") from error
+            raise self._broken(error) from error
         if response.status != 200:
             raise llamacpp_wire.read_refusal(response.status, reply)
         return reply
+
+    def _broken(self, error: Exception) -> EngineError:
+        if isinstance(error, TimeoutError):
+            self._child.kill()
+            return EngineError("llama.cpp hung and is being restarted.")
+        return EngineError(f"The connection to llama.cpp broke: {error}")
 
     async def _encode(self, text: str) -> list[int]:
         """Encode a short text that occurs again and again (a character of several tokens)."""

@@ -64,11 +64,17 @@ class Supervisor:
         settings: ChildSettings,
         *,
         start_timeout: float,
+        silence_timeout: float,
         on_exit: Callable[[], None],
     ) -> None:
-        """``on_exit`` is called each time a child that was ready has ended unbidden."""
+        """Describe the child; times are in seconds.
+
+        Clients give up on a child that says nothing for ``silence_timeout``. ``on_exit`` is called
+        each time a child that was ready has ended unbidden.
+        """
         self._settings = settings
         self._start_timeout = start_timeout
+        self._silence_timeout = silence_timeout
         self._on_exit = on_exit
         self._directory: Path | None = None
         self._child: asyncio.subprocess.Process | None = None
@@ -93,7 +99,9 @@ class Supervisor:
         return aiohttp.ClientSession(
             connector=aiohttp.UnixConnector(str(self.slot_directory / _SOCKET), force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5.0),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=self._silence_timeout, sock_read=self._silence_timeout
+            ),
         )
 
     @property
@@ -125,6 +133,12 @@ class Supervisor:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+    def kill(self) -> None:
+        """End a child that hangs; it is restarted like one that has crashed."""
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.kill()
 
     async def _launch(self) -> None:
         """Start one child and wait until it serves."""

@@ -173,6 +173,8 @@ struct Plan<'a> {
     /// The header's segment, when it is to be rendered.
     header: Option<Segment>,
     has_query: bool,
+    /// The soonest that what stays or moves loses reasoning.
+    dropped: Dropped,
 }
 
 impl<'a> Plan<'a> {
@@ -229,6 +231,7 @@ impl<'a> Plan<'a> {
             leading,
             header,
             has_query: asked || asks,
+            dropped: parent.map_or(Dropped::Never, |node| node.parts().dropped),
         };
         let Some(node) = parent else {
             plan.kind = Kind::Cold;
@@ -259,6 +262,7 @@ impl<'a> Plan<'a> {
         let mut position = 0;
         let mut staying = self.header.is_none();
         self.keep = 0;
+        self.dropped = Dropped::Never;
         for segment in lineage.segments() {
             if end.is_some_and(|end| position >= end) {
                 break;
@@ -273,10 +277,12 @@ impl<'a> Plan<'a> {
                 None
             };
             staying = staying && changed.is_none();
+            let segment = changed.unwrap_or_else(|| segment.clone());
+            self.dropped = self.dropped.max(segment.dropped);
             if staying {
                 self.keep = position;
             } else {
-                self.moved.push(changed.unwrap_or_else(|| segment.clone()));
+                self.moved.push(segment);
             }
         }
         Ok(())
@@ -288,11 +294,7 @@ impl<'a> Plan<'a> {
         let mut segments: Vec<Segment> = self.header.into_iter().collect();
         segments.extend(self.moved);
         let moved = segments.len();
-        let mut dropped =
-            segments.iter().map(|segment| segment.dropped).max().unwrap_or(Dropped::Never);
-        if matches!(self.kind, Kind::Extend) {
-            dropped = self.parent.map_or(Dropped::Never, |node| node.parts().dropped);
-        }
+        let mut dropped = self.dropped;
 
         let follows = request.generate || !self.groups.is_empty();
         if follows && matches!(tail, Tail::SampledOpen | Tail::SampledClosed) {

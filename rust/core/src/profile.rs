@@ -86,7 +86,7 @@ impl Profile {
             }
         }
         let mut stop_token_ids = source.stop_token_ids;
-        stop_token_ids.push(family.close_id());
+        stop_token_ids.extend(family.stop_ids());
         stop_token_ids.sort_unstable();
         stop_token_ids.dedup();
 

@@ -220,10 +220,12 @@ fn what_ends_a_turn_early_leaves_a_parent_that_works() {
 
     // Another stop token than the family's own is replaced by it (law 2).
     let mut turn = open(None, "\"a\"");
-    assert_eq!(CHAINS.profile().stop_token_ids(), [151_645]);
-    turn.push(&[9707, 151_645, 9707], &mut Vec::new()).unwrap();
+    assert_eq!(CHAINS.profile().stop_token_ids(), [151_643, 151_645]);
+    turn.push(&[9707, 151_643, 9707], &mut Vec::new()).unwrap();
     assert!(turn.stopped());
     assert_eq!(turn.sampled(), 2);
+    turn.finish(&mut Vec::new()).unwrap();
+    assert!(turn.commit().unwrap().view().to_vec().ends_with(&[9707, 151_645]));
 }
 
 #[test]
@@ -285,4 +287,26 @@ fn long_chains_go_without_deep_stacks() {
         node = Some(turn.commit().unwrap());
     }
     drop(node);
+}
+
+/// Found by the property tests: the rewind for an answer's empty block forgot that reasoning
+/// further back was still to go.
+#[test]
+fn a_rewind_forgets_no_older_reasoning() {
+    let generate = false;
+    let items = r#"[{"role":"user","content":"a"},{"type":"reasoning","summary":[],
+        "content":[{"type":"reasoning_text","text":"why"}]},
+        {"type":"function_call","call_id":"1","name":"f","arguments":"{}"},
+        {"type":"function_call_output","call_id":"1","output":"x"},
+        {"type":"reasoning","summary":[]}]"#;
+    let goes_on = r#"[{"type":"function_call","call_id":"2","name":"g","arguments":"{}"},
+        {"type":"function_call_output","call_id":"2","output":"y"}]"#;
+    let mut node = None;
+    for input in [items, goes_on] {
+        let mut warm =
+            CHAINS.open(node.as_ref(), OpenRequest { generate, ..request(input) }).unwrap();
+        assert!(text(&warm).contains("<think>\nwhy\n</think>"));
+        node = Some(warm.commit().unwrap());
+    }
+    assert!(!text(&open(node.as_ref(), "\"b\"")).contains("why"));
 }

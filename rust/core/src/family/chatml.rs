@@ -43,6 +43,9 @@ pub struct ChatMl {
     open: Marker,
     close: Marker,
     close_id: TokenId,
+    /// The token that ends a document in pre-training. Engines end a turn at it too, and models
+    /// sample it now and then in place of the close.
+    end_of_text: Option<TokenId>,
     think: Option<(Marker, Marker)>,
     call: (Marker, Marker),
     response: (Marker, Marker),
@@ -81,6 +84,7 @@ impl ChatMl {
             open,
             close,
             close_id,
+            end_of_text: vocabulary.added_id("<|endoftext|>"),
             think: None,
             call: pair("<tool_call>", "</tool_call>"),
             response: pair("<tool_response>", "</tool_response>"),
@@ -311,6 +315,10 @@ impl Family for ChatMl {
 
     fn close_id(&self) -> TokenId {
         self.close_id
+    }
+
+    fn stop_ids(&self) -> Vec<TokenId> {
+        [Some(self.close_id), self.end_of_text].into_iter().flatten().collect()
     }
 
     fn control_ids(&self) -> Vec<TokenId> {

@@ -136,6 +136,9 @@ pub trait Family: Send + Sync {
     /// The control token that ends an assistant's message.
     fn close_id(&self) -> TokenId;
 
+    /// Tokens that end a turn whatever the model's files say.
+    fn stop_ids(&self) -> Vec<TokenId>;
+
     /// Every control token that renders write, where prompts are cut.
     fn control_ids(&self) -> Vec<TokenId>;
 

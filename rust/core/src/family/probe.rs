@@ -153,8 +153,9 @@ fn printed(
         messages.extend(chat_messages(dialect, &group, declares));
     }
     let functions = header.tools.iter();
-    let functions: Value =
-        functions.filter_map(|tool| serde_json::from_str::<Value>(&tool.declaration).ok()).collect();
+    let functions: Value = functions
+        .filter_map(|tool| serde_json::from_str::<Value>(&tool.declaration).ok())
+        .collect();
     let functions = Some(&functions).filter(|_| tools.is_some() && declares);
     template.render(&Value::Array(messages), functions, generate, thinking)
 }

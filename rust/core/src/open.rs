@@ -291,6 +291,7 @@ impl<'a> Plan<'a> {
     fn render(self, profile: &Profile, request: OpenRequest<'_>) -> Result<Opened> {
         let family = profile.family();
         let tail = self.parent.map_or(Tail::Empty, |node| node.parts().tail);
+        let mut rendered = self.header.as_ref().map_or(0, |segment| segment.ids.len());
         let mut segments: Vec<Segment> = self.header.into_iter().collect();
         segments.extend(self.moved);
         let moved = segments.len();
@@ -315,7 +316,7 @@ impl<'a> Plan<'a> {
             dropped = dropped.max(prompt.dropped);
             segments.push(prompt);
         }
-        let rendered = segments[moved..].iter().map(|segment| segment.ids.len()).sum();
+        rendered += segments[moved..].iter().map(|segment| segment.ids.len()).sum::<usize>();
 
         let new: usize = segments.iter().map(|segment| segment.ids.len()).sum();
         let (kind, mut tape) = match (self.kind, self.parent) {

@@ -77,7 +77,9 @@ fn a_tip_is_extended_in_place_and_forked_by_a_copy() {
     let tokens = node.view().to_vec();
     assert!(tokens.ends_with(&sampled), "sampled ids stay as they came: 198, 198 is not 271");
 
+    assert_eq!(open(None, "\"a\"").rendered(), tokens.len() - sampled.len());
     let first = open(Some(&node), "\"b\"");
+    assert_eq!(first.rendered(), first.prompt().len() - tokens.len());
     let second = open(Some(&node), "\"c\"");
     assert_eq!((first.kind(), second.kind()), (Kind::Extend, Kind::Fork));
     for turn in [&first, &second] {

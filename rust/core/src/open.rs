@@ -19,36 +19,7 @@ use crate::header::{Header, RawHeader, ToolChoice};
 use crate::item::{Item, parse_input};
 use crate::profile::Profile;
 use crate::token::SpanKind;
-use crate::turn::{Constraint, Opened, Turn};
-
-/// How a prompt came from its parent's tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// No parent.
-    Cold,
-    /// The parent's tape grew in place.
-    Extend,
-    /// The parent's tokens were copied: another turn has its tape.
-    Fork,
-    /// Another header, the same items.
-    Rebase,
-    /// A shorter part of the parent's tokens.
-    Rewind,
-}
-
-impl Kind {
-    /// The name used on the wall and in dumps.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cold => "cold",
-            Self::Extend => "extend",
-            Self::Fork => "fork",
-            Self::Rebase => "rebase",
-            Self::Rewind => "rewind",
-        }
-    }
-}
+use crate::turn::{Constraint, Kind, Opened, Turn};
 
 /// What of a request decides its prompt. Raw JSON values, parsed here and nowhere else (D1).
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,38 @@ use crate::error::{Error, Result};
 use crate::family::{Calls, Delta, OutputParser};
 use crate::header::{Header, ToolChoice};
 use crate::item::{Item, Role};
-use crate::open::Kind;
 use crate::profile::Profile;
 use crate::token::{Span, SpanKind, TokenId};
 use crate::tokenizer::Piece;
+
+/// How a prompt came from its parent's tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// No parent.
+    Cold,
+    /// The parent's tape grew in place.
+    Extend,
+    /// The parent's tokens were copied: another turn has its tape.
+    Fork,
+    /// Another header, the same items.
+    Rebase,
+    /// A shorter part of the parent's tokens.
+    Rewind,
+}
+
+impl Kind {
+    /// The name used on the wall and in dumps.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Extend => "extend",
+            Self::Fork => "fork",
+            Self::Rebase => "rebase",
+            Self::Rewind => "rewind",
+        }
+    }
+}
 
 /// The output must be tool calls: what a forced `tool_choice` demands of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]

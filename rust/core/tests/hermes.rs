@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use turnwire_core::family::hermes::{
-    HermesFormat, HermesParser, Marker, Markers, MintCallId, Start,
-};
+use turnwire_core::family::hermes::{HermesFormat, HermesParser, MintCallId, Start};
+use turnwire_core::family::marker::{Marker, Markers};
 use turnwire_core::family::{Delta, OutputParser};
 
 // ------------------------------------------------------------------------------------ the bench
@@ -65,7 +64,7 @@ fn letters(output: &str) -> Vec<Piece> {
 fn format(tokens: bool, text_markers: bool) -> HermesFormat {
     let marker = |at: usize| {
         let (text, id) = MARKERS[at];
-        if tokens { Marker::token(id, text) } else { Marker::letters(text) }
+        if tokens { Marker::Token(id, text.into()) } else { Marker::Text(text.into()) }
     };
     HermesFormat {
         think: Some(Markers { open: marker(0), close: marker(1) }),
@@ -664,10 +663,7 @@ fn hostile_output_costs_what_its_length_costs() {
                 .min()
                 .unwrap();
             let beginning: String = output.chars().take(60).collect();
-            assert!(best < Duration::from_millis(50), "{best:?} for {beginning}…");
-            if std::env::var_os("HERMES_TIMES").is_some() {
-                eprintln!("{best:>10.1?}  {beginning}");
-            }
+            assert!(best < Duration::from_millis(100), "{best:?} for {beginning}…");
         }
     }
 }

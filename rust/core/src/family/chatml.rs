@@ -14,9 +14,10 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::family::generic::Template;
-use crate::family::hermes::{self, HermesFormat, HermesParser, Start};
+use crate::family::hermes::{HermesFormat, HermesParser, Start};
+use crate::family::marker::{Marker, Markers};
 use crate::family::probe;
-use crate::family::render::{Marker, Message, Sink, TextSink};
+use crate::family::render::{Message, Sink, TextSink};
 use crate::family::{Answer, Calls, Family, OutputParser, Shown, mint_call_id};
 use crate::header::Header;
 use crate::item::Role;
@@ -46,9 +47,9 @@ pub struct ChatMl {
     /// The token that ends a document in pre-training. Engines end a turn at it too, and models
     /// sample it now and then in place of the close.
     end_of_text: Option<TokenId>,
-    think: Option<(Marker, Marker)>,
-    call: (Marker, Marker),
-    response: (Marker, Marker),
+    think: Option<Markers>,
+    call: Markers,
+    response: Markers,
     /// What the system message says when nobody wrote one.
     default_system: Option<String>,
     /// Whether it is said before tools too.
@@ -75,8 +76,8 @@ impl ChatMl {
             return Err(Error::profile(format!("the vocabulary has no {OPEN} and {CLOSE} tokens")));
         };
         let pair = |open: &str, close: &str| match (token(open), token(close)) {
-            (Some(open), Some(close)) => (open, close),
-            _ => (Marker::Text(open.to_owned()), Marker::Text(close.to_owned())),
+            (Some(open), Some(close)) => Markers { open, close },
+            _ => Markers { open: Marker::Text(open.into()), close: Marker::Text(close.into()) },
         };
         let close_id = close.id().unwrap_or_default();
         let bare = Self {
@@ -128,7 +129,7 @@ impl ChatMl {
             let (Some(open), Some(close)) = (token("<think>"), token("</think>")) else {
                 return Err(Error::profile("the vocabulary has no <think> and </think> tokens"));
             };
-            self.think = Some((open, close));
+            self.think = Some(Markers { open, close });
             self.name = "qwen3";
         }
         Ok(self)
@@ -152,12 +153,12 @@ impl ChatMl {
                 sink.text(&tool.declaration);
             }
             sink.text(TOOLS_OUTRO);
-            sink.marker(&self.call.0);
-            sink.marker(&self.call.1);
+            sink.marker(&self.call.open);
+            sink.marker(&self.call.close);
             sink.text(" XML tags:\n");
-            sink.marker(&self.call.0);
+            sink.marker(&self.call.open);
             sink.text(TOOLS_FORM);
-            sink.marker(&self.call.1);
+            sink.marker(&self.call.close);
         }
         self.close(sink);
     }
@@ -176,7 +177,7 @@ impl ChatMl {
     }
 
     fn think(&self, reasoning: &str, sink: &mut dyn Sink) {
-        if let Some((open, close)) = &self.think {
+        if let Some(Markers { open, close }) = &self.think {
             sink.marker(open);
             sink.text("\n");
             sink.text(reasoning);
@@ -191,13 +192,13 @@ impl ChatMl {
             if behind_text || index > 0 {
                 sink.text("\n");
             }
-            sink.marker(&self.call.0);
+            sink.marker(&self.call.open);
             sink.text("\n{\"name\": \"");
             sink.text(name);
             sink.text("\", \"arguments\": ");
             sink.text(arguments);
             sink.text("}\n");
-            sink.marker(&self.call.1);
+            sink.marker(&self.call.close);
         }
     }
 }
@@ -277,11 +278,11 @@ impl Family for ChatMl {
                 sink.text("user");
                 for output in outputs {
                     sink.text("\n");
-                    sink.marker(&self.response.0);
+                    sink.marker(&self.response.open);
                     sink.text("\n");
                     sink.text(output);
                     sink.text("\n");
-                    sink.marker(&self.response.1);
+                    sink.marker(&self.response.close);
                 }
                 self.close(sink);
             }
@@ -292,11 +293,11 @@ impl Family for ChatMl {
         sink.marker(&self.open);
         sink.text("assistant\n");
         match &self.think {
-            Some((open, _)) if thinking && self.prompt_opens_think => {
+            Some(Markers { open, .. }) if thinking && self.prompt_opens_think => {
                 sink.marker(open);
                 sink.text("\n");
             }
-            Some((open, close)) if !thinking => {
+            Some(Markers { open, close }) if !thinking => {
                 sink.marker(open);
                 sink.text("\n\n");
                 sink.marker(close);
@@ -323,7 +324,7 @@ impl Family for ChatMl {
 
     fn control_ids(&self) -> Vec<TokenId> {
         let pairs = [Some(&self.call), Some(&self.response), self.think.as_ref()];
-        let inner = pairs.into_iter().flatten().flat_map(|(open, close)| [open, close]);
+        let inner = pairs.into_iter().flatten().flat_map(|pair| [&pair.open, &pair.close]);
         inner.chain([&self.open, &self.close]).filter_map(Marker::id).collect()
     }
 
@@ -359,8 +360,8 @@ impl Family for ChatMl {
 
     fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser> {
         let format = HermesFormat {
-            think: self.think.as_ref().map(markers),
-            call: (calls != Calls::Forbidden).then(|| markers(&self.call)),
+            think: self.think.clone(),
+            call: (calls != Calls::Forbidden).then(|| self.call.clone()),
             text_markers: calls == Calls::Forced,
         };
         let reasoning_open = thinking && self.prompt_opens_think;
@@ -369,7 +370,7 @@ impl Family for ChatMl {
     }
 
     fn call_markers(&self) -> (String, String) {
-        (format!("{}\n", self.call.0.content()), format!("\n{}", self.call.1.content()))
+        (format!("{}\n", self.call.open.content()), format!("\n{}", self.call.close.content()))
     }
 
     fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()> {
@@ -403,14 +404,6 @@ fn token(added: &[AddedToken], content: &str) -> Option<Marker> {
         .iter()
         .find(|token| token.content == content)
         .map(|token| Marker::Token(token.id, content.to_owned()))
-}
-
-fn markers((open, close): &(Marker, Marker)) -> hermes::Markers {
-    let read = |marker: &Marker| match marker {
-        Marker::Token(id, content) => hermes::Marker::token(*id, content.as_str()),
-        Marker::Text(content) => hermes::Marker::letters(content.as_str()),
-    };
-    hermes::Markers { open: read(open), close: read(close) }
 }
 
 fn between(text: &str, open: &str, close: &str) -> Option<String> {

@@ -13,6 +13,7 @@ use crate::token::TokenId;
 pub mod chatml;
 pub mod generic;
 pub mod hermes;
+pub mod marker;
 pub mod probe;
 pub mod render;
 

@@ -9,38 +9,11 @@ use std::sync::Arc;
 
 use crate::chain::Dropped;
 use crate::error::Result;
+use crate::family::marker::Marker;
 use crate::family::{Family, Shown};
 use crate::item::{Item, Role};
 use crate::token::TokenId;
 use crate::tokenizer::Encoder;
-
-/// A piece of a format's markup.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Marker {
-    /// One added token of the vocabulary.
-    Token(TokenId, String),
-    /// Plain text, where the vocabulary has no such token.
-    Text(String),
-}
-
-impl Marker {
-    /// What it looks like.
-    #[must_use]
-    pub fn content(&self) -> &str {
-        match self {
-            Self::Token(_, content) | Self::Text(content) => content,
-        }
-    }
-
-    /// Its id, where it is a token.
-    #[must_use]
-    pub fn id(&self) -> Option<TokenId> {
-        match self {
-            Self::Token(id, _) => Some(*id),
-            Self::Text(_) => None,
-        }
-    }
-}
 
 /// Where a renderer writes.
 pub trait Sink {

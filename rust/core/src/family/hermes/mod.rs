@@ -48,36 +48,9 @@ use std::ops::Range;
 
 use self::body::{Body, Progress, is_blank};
 use self::prose::{Kind, Prose, append};
+use super::marker::{Marker, Markers};
 use super::{Delta, OutputParser};
 use crate::token::TokenId;
-
-/// What a model writes to open or close something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marker {
-    id: Option<TokenId>,
-    text: String,
-}
-
-impl Marker {
-    /// A marker that is one added token of the vocabulary (Qwen3's `<think>` is 151667).
-    pub fn token(id: TokenId, text: impl Into<String>) -> Self {
-        Self { id: Some(id), text: text.into() }
-    }
-
-    /// A marker that the vocabulary does not have, so that its letters are it (`SmolLM2`).
-    pub fn letters(text: impl Into<String>) -> Self {
-        Self { id: None, text: text.into() }
-    }
-}
-
-/// The two ends of something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Markers {
-    /// Opens it.
-    pub open: Marker,
-    /// Closes it.
-    pub close: Marker,
-}
 
 /// What a model's template and vocabulary make of the family's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,9 +82,9 @@ pub struct HermesParser {
     tokens: Vec<(TokenId, Mark)>,
     letters: Vec<(String, Mark)>,
     mint: MintCallId,
-    state: State,
-    /// Letters that begin a marker `state` listens for. Empty while a JSON string is open, and
-    /// `state` does not change while it is not empty.
+    place: Place,
+    /// Letters that begin a marker `place` listens for. Empty while a JSON string is open, and
+    /// `place` does not change while it is not empty.
     partial: String,
     reasoning: Prose,
     text: Prose,
@@ -142,7 +115,7 @@ struct Met<'a> {
 }
 
 /// Where the output stands; the module has the transitions.
-enum State {
+enum Place {
     Reasoning,
     Text,
     Call(Box<Call>),
@@ -204,29 +177,29 @@ impl HermesParser {
         let start = if format.think.is_some() { start } else { Start::Text };
         let mut tokens = Vec::new();
         let mut letters = Vec::new();
-        let mut learn = |marker: Marker, mark: Mark, also_letters: bool| {
-            tokens.extend(marker.id.map(|id| (id, mark)));
-            if marker.id.is_none() || also_letters {
-                letters.push((marker.text, mark));
+        let mut learn = |marker: &Marker, mark: Mark, also_letters: bool| {
+            tokens.extend(marker.id().map(|id| (id, mark)));
+            if marker.id().is_none() || also_letters {
+                letters.push((marker.content().to_owned(), mark));
             }
         };
         if let Some(think) = format.think {
-            learn(think.open, Mark::ThinkOpen, false);
-            learn(think.close, Mark::ThinkClose, false);
+            learn(&think.open, Mark::ThinkOpen, false);
+            learn(&think.close, Mark::ThinkClose, false);
         }
         if let Some(call) = format.call {
-            learn(call.open, Mark::CallOpen, format.text_markers);
-            learn(call.close, Mark::CallClose, format.text_markers);
+            learn(&call.open, Mark::CallOpen, format.text_markers);
+            learn(&call.close, Mark::CallClose, format.text_markers);
         }
-        let (state, first) = match start {
-            Start::Reasoning => (State::Reasoning, Block::From(0)),
-            Start::Text => (State::Text, Block::None),
+        let (place, first) = match start {
+            Start::Reasoning => (Place::Reasoning, Block::From(0)),
+            Start::Text => (Place::Text, Block::None),
         };
         Self {
             tokens,
             letters,
             mint,
-            state,
+            place,
             partial: String::new(),
             reasoning: Prose::after_scaffold(Kind::Reasoning),
             text: Prose::at_start(Kind::Text),
@@ -238,19 +211,19 @@ impl HermesParser {
     }
 
     fn in_string(&self) -> bool {
-        matches!(&self.state, State::Call(call) if call.body.in_string())
+        matches!(&self.place, Place::Call(call) if call.body.in_string())
     }
 
     /// Whether letters that spell `mark` are it, here. What `Call` and `Tail` listen for includes
     /// what any state they fall back to does, so nothing is missed on the way back.
     fn listens(&self, mark: Mark) -> bool {
-        match (&self.state, mark) {
-            (State::Call(_) | State::Tail(_), _)
+        match (&self.place, mark) {
+            (Place::Call(_) | Place::Tail(_), _)
             | (_, Mark::ThinkOpen | Mark::ThinkClose)
-            | (State::Text, Mark::CallOpen) => true,
-            (State::Reasoning, Mark::CallOpen) => !self.reasoning.has_begun(),
-            (State::Reasoning, Mark::CallClose) => false,
-            (State::Text, Mark::CallClose) => self.drops_closer(),
+            | (Place::Text, Mark::CallOpen) => true,
+            (Place::Reasoning, Mark::CallOpen) => !self.reasoning.has_begun(),
+            (Place::Reasoning, Mark::CallClose) => false,
+            (Place::Text, Mark::CallClose) => self.drops_closer(),
         }
     }
 
@@ -309,18 +282,18 @@ impl HermesParser {
 
     /// A character that belongs to no marker.
     fn character(&mut self, c: char, out: &mut Vec<Delta>) {
-        match &mut self.state {
-            State::Reasoning => self.say(Kind::Reasoning, c, out),
-            State::Text => self.say(Kind::Text, c, out),
-            State::Tail(held) if is_blank(c) || matches!(c, '}' | ']') => held.push(c),
-            State::Tail(held) => {
+        match &mut self.place {
+            Place::Reasoning => self.say(Kind::Reasoning, c, out),
+            Place::Text => self.say(Kind::Text, c, out),
+            Place::Tail(held) if is_blank(c) || matches!(c, '}' | ']') => held.push(c),
+            Place::Tail(held) => {
                 let held = mem::take(held);
-                self.state = State::Text;
+                self.place = Place::Text;
                 for c in held.chars().chain([c]) {
                     self.say(Kind::Text, c, out);
                 }
             }
-            State::Call(call) => {
+            Place::Call(call) => {
                 if call.body.push(c) == Ok(()) {
                     self.advance(c, out);
                 } else {
@@ -347,7 +320,7 @@ impl HermesParser {
 
     /// The body took `c`: passes on what that made certain.
     fn advance(&mut self, c: char, out: &mut Vec<Delta>) {
-        let State::Call(call) = &mut self.state else { return };
+        let Place::Call(call) = &mut self.place else { return };
         if let Some(name) = call.body.take_name() {
             out.push(Delta::Call { call_id: (self.mint)(), name });
             call.begun = true;
@@ -369,9 +342,9 @@ impl HermesParser {
         }
     }
 
-    /// Ends the call that `state` is in; `well` unless its JSON cannot be.
+    /// Ends the call that `place` is in; `well` unless its JSON cannot be.
     fn end_call(&mut self, well: bool, out: &mut Vec<Delta>) {
-        let State::Call(call) = mem::replace(&mut self.state, State::Tail(String::new())) else {
+        let Place::Call(call) = mem::replace(&mut self.place, Place::Tail(String::new())) else {
             return;
         };
         if call.begun {
@@ -384,7 +357,7 @@ impl HermesParser {
                 Progress::Complete => false,
             };
         } else {
-            self.state = call.within.state();
+            self.place = call.within.place();
             for c in call.raw.chars() {
                 self.say(call.within, c, out);
             }
@@ -392,31 +365,31 @@ impl HermesParser {
     }
 
     fn marker(&mut self, mark: Mark, met: Met<'_>, out: &mut Vec<Delta>) {
-        if matches!(self.state, State::Call(_)) {
+        if matches!(self.place, Place::Call(_)) {
             self.end_call(true, out);
         }
-        let within = match self.state {
-            State::Reasoning => Kind::Reasoning,
-            State::Text | State::Call(_) | State::Tail(_) => Kind::Text,
+        let within = match self.place {
+            Place::Reasoning => Kind::Reasoning,
+            Place::Text | Place::Call(_) | Place::Tail(_) => Kind::Text,
         };
-        self.state = within.state();
+        self.place = within.place();
         match (within, mark) {
             (Kind::Reasoning, Mark::ThinkOpen) | (Kind::Text, Mark::ThinkClose) => {}
             (Kind::Text, Mark::ThinkOpen) => {
                 self.first.open(met.index);
                 self.reasoning = Prose::after_scaffold(Kind::Reasoning);
-                self.state = State::Reasoning;
+                self.place = Place::Reasoning;
             }
             (Kind::Reasoning, Mark::ThinkClose) => {
                 self.first.close(met.index.map(|index| index.saturating_add(1)));
                 if !self.text.has_begun() {
                     self.text = Prose::after_scaffold(Kind::Text);
                 }
-                self.state = State::Text;
+                self.place = Place::Text;
             }
             (_, Mark::CallOpen) => {
                 self.closer = Closer::Nobodys;
-                self.state = State::Call(Box::new(Call {
+                self.place = Place::Call(Box::new(Call {
                     within,
                     index: met.index,
                     body: Body::new(),
@@ -439,10 +412,10 @@ impl HermesParser {
 }
 
 impl Kind {
-    fn state(self) -> State {
+    fn place(self) -> Place {
         match self {
-            Self::Reasoning => State::Reasoning,
-            Self::Text => State::Text,
+            Self::Reasoning => Place::Reasoning,
+            Self::Text => Place::Text,
         }
     }
 }
@@ -482,15 +455,15 @@ impl OutputParser for HermesParser {
     /// since nothing here tells a stop from a limit: see [`call_is_incomplete`](OutputParser::call_is_incomplete).
     fn finish(&mut self, count: usize, out: &mut Vec<Delta>) {
         self.settle_partial(out);
-        if let State::Call(call) = &self.state
+        if let Place::Call(call) = &self.place
             && (!call.begun || call.body.arguments() == Progress::Complete)
         {
             self.end_call(true, out);
         }
-        match self.state {
-            State::Reasoning => self.reasoning.finish(out),
-            State::Text => self.text.finish(out),
-            State::Call(_) | State::Tail(_) => {}
+        match self.place {
+            Place::Reasoning => self.reasoning.finish(out),
+            Place::Text => self.text.finish(out),
+            Place::Call(_) | Place::Tail(_) => {}
         }
         self.first.close(Some(count));
     }
@@ -514,8 +487,8 @@ impl OutputParser for HermesParser {
     /// closing brace or marker is whole if its arguments are; one that ended without arguments is
     /// too, and has `{}`. False when there was no call.
     fn call_is_incomplete(&self) -> bool {
-        match &self.state {
-            State::Call(call) if call.begun => call.body.arguments() != Progress::Complete,
+        match &self.place {
+            Place::Call(call) if call.begun => call.body.arguments() != Progress::Complete,
             _ => self.incomplete,
         }
     }

@@ -1,0 +1,40 @@
+//! A piece of a format's markup: what renderers write and parsers look for.
+
+use crate::token::TokenId;
+
+/// A piece of markup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Marker {
+    /// One added token of the vocabulary (Qwen3's `<think>` is 151667), and what it looks like.
+    Token(TokenId, String),
+    /// Its letters, where the vocabulary has no such token (SmolLM2).
+    Text(String),
+}
+
+/// The two ends of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Markers {
+    /// Opens it.
+    pub open: Marker,
+    /// Closes it.
+    pub close: Marker,
+}
+
+impl Marker {
+    /// What it looks like.
+    #[must_use]
+    pub fn content(&self) -> &str {
+        match self {
+            Self::Token(_, content) | Self::Text(content) => content,
+        }
+    }
+
+    /// Its id, where it is a token.
+    #[must_use]
+    pub fn id(&self) -> Option<TokenId> {
+        match self {
+            Self::Token(id, _) => Some(*id),
+            Self::Text(_) => None,
+        }
+    }
+}

@@ -57,7 +57,9 @@ ws.on('close', () => {
 });
 
 function create(turn) {
-  ws.send({ type: 'response.create', model, tools, store: false, ...turn });
+  // Instructions are not inherited: a client that leaves them out once has changed its prompt.
+  const instructions = 'Use the tools.';
+  ws.send({ type: 'response.create', model, tools, instructions, store: false, ...turn });
 }
 
-create({ instructions: 'Use the tools.', input: [{ role: 'user', content: question }] });
+create({ input: [{ role: 'user', content: question }] });

@@ -40,14 +40,14 @@ class RunningServer:
         profile: Profile,
         script: dict[str, Any],
         *,
-        engine: Any = None,
+        instead_of_sim: Any = None,
         **sections: Any,
     ) -> None:
         quick = {"drain_seconds": 0, "drain_jitter_seconds": 0}
         sections["server"] = {"port": 0, **quick, **sections.get("server", {})}
         self.config = Config(**sections)
         text = json.dumps({**QUICK, **script})
-        self.engine: Any = engine or SimEngine(
+        self.engine: Any = instead_of_sim or SimEngine(
             Script.parse(text), profile, model=MODEL, record=True
         )
         self.profile = profile

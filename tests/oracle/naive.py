@@ -90,6 +90,8 @@ class Model:
     """The same tokenizer without its added tokens."""
     tool_branch: bool
     """Whether the template takes tools."""
+    mute: frozenset[int] = frozenset()
+    """Ids that stand for bytes the vocabulary lacks; they keep what is around them apart."""
 
     @cached_property
     def compiled(self) -> jinja2.Template:
@@ -104,20 +106,23 @@ class Model:
     @cached_property
     def _bytes(self) -> dict[int, bytes]:
         added = {token_id: token.encode() for token, token_id in self.added_tokens.items()}
-        letters = _byte_letters()
+        letters = byte_letters()
         return {
             token_id: bytes(letters[letter] for letter in token)
             for token, token_id in self.bare.get_vocab().items()
-            if token_id not in added
+            if token_id not in added and token_id not in self.mute
         } | added
 
     def encode_text(self, text: str) -> list[int]:
         """The ids of a text, added tokens in it matched; nothing put around it."""
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
+        return self._heard(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode_bare(self, text: str) -> list[int]:
         """The ids of a text in which nothing is an added token."""
-        return self.bare.encode(text, add_special_tokens=False).ids
+        return self._heard(self.bare.encode(text, add_special_tokens=False).ids)
+
+    def _heard(self, ids: list[int]) -> list[int]:
+        return [token_id for token_id in ids if token_id not in self.mute] if self.mute else ids
 
     def spell(self, ids: Iterable[int]) -> bytes:
         """The bytes of ids, one by one: no decoder between."""
@@ -126,7 +131,7 @@ class Model:
     def sayable(self, text: str) -> bytes:
         """The bytes of a text that the vocabulary has a token for, NFC where the model normalises.
 
-        SmolLM2 has none for 21 bytes (0x04, 0x16, 0xf1 and others); every tokenizer drops them.
+        SmolLM2 has none for 21 bytes (0x04, 0x16, 0xf1 and others), and drops them.
         """
         single = {spelled[0] for spelled in self._bytes.values() if len(spelled) == 1}
         return bytes(byte for byte in self.normal(text) if byte in single)
@@ -386,7 +391,7 @@ def _environment() -> jinja2.Environment:
 
 
 @cache
-def _byte_letters() -> dict[str, int]:
+def byte_letters() -> dict[str, int]:
     """GPT-2's letters for bytes: printable ones stand for themselves, the rest from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in printable]

@@ -157,3 +157,17 @@ def test_strict_forges_nothing():
         "<|im_start|>",
     ]
     assert len(model.skeleton(naive.encode(model, items))) == 6
+
+
+def test_a_byte_without_a_token_parts_its_neighbours():
+    """Oracle: llama.cpp b11549 (xllamacpp 2026.10.11549), ``POST /tokenize`` of SmolLM2's GGUF."""
+    model = vocabulary.smollm2()
+    for text, ids in {
+        '"\x16{': [18, 107],
+        "a\x16b": [81, 82],
+        '"\U00040000{': [18, 218, 218, 218, 107],
+        " \x16 the": [216, 260],
+        "th\x16e": [373, 85],
+        "12 345 a1": [33, 34, 216, 35, 36, 37, 253, 33],
+    }.items():
+        assert model.encode_bare(text) == ids

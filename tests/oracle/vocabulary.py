@@ -13,6 +13,7 @@ from pathlib import Path
 from gguf import GGUFReader
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
+from oracle import naive
 from oracle.naive import Model
 
 VOCABULARIES = Path(__file__).parents[2] / ".cache" / "vocab"
@@ -63,10 +64,14 @@ def smollm2() -> Model:
         fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type", "merges")
     )
 
+    # llama.cpp keeps a byte that has no token apart from its neighbours until the merges are done,
+    # then drops it; `tokenizers` would drop it first and merge across the gap.
+    missing = sorted(set(naive.byte_letters()) - set(tokens))
+
     def assemble() -> Tokenizer:
         tokenizer = Tokenizer(
             models.BPE(
-                vocab={token: token_id for token_id, token in enumerate(tokens)},
+                vocab={token: token_id for token_id, token in enumerate([*tokens, *missing])},
                 merges=[tuple(merge.split(" ", 1)) for merge in merges],
             )
         )
@@ -94,4 +99,5 @@ def smollm2() -> Model:
         tokenizer=tokenizer,
         bare=assemble(),
         tool_branch=False,
+        mute=frozenset(range(len(tokens), len(tokens) + len(missing))),
     )

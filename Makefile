@@ -94,7 +94,7 @@ $(STAMPS)/dev: pyproject.toml $(STAMPS)/build
 # The package itself, editable, with the demo engine. Maturin builds editables in release mode.
 $(STAMPS)/extension: $(RUST_SOURCES) $(CARGO_FILES) pyproject.toml $(STAMPS)/build
 	@echo "Building the native core and installing turnwire; the first time takes some minutes."
-	$(BIN)/python -m pip install --no-build-isolation --editable '.[local]'
+	$(BIN)/python -m pip install --no-build-isolation --editable '.[demo]'
 	touch $@
 
 $(STAMPS)/vocab: scripts/fetch_vocabularies.py | $(STAMPS)/venv

@@ -119,6 +119,8 @@ def test_a_variable_that_is_no_json_is_an_error_without_its_value(monkeypatch):
 def test_a_public_bind_needs_keys(host):
     with pytest.raises(ConfigError, match=r"auth\.keys"):
         config.load(flags={"server": {"host": host}})
+    gate = {"auth": {"anonymous": "everywhere"}}
+    assert config.load(flags={"server": {"host": host}, **gate}).public
     keys = {"auth": {"keys": {"me": KEY}}}
     assert config.load(flags={"server": {"host": host}, **keys}).public
 

@@ -93,6 +93,8 @@ class ServerSection(Section):
     """A client that does not read for this long while events wait for it is cut off."""
     send_buffer_bytes: Annotated[int, Field(ge=4 * KIB)] = 256 * KIB
     """Kernel send buffer (SO_SNDBUF) of a socket: what a slow reader can hide in."""
+    request_seconds: Seconds = 10.0
+    """A new connection that has not sent a whole request head by then is dropped."""
     drain_seconds: Annotated[float, Field(ge=0)] = 30.0
     """After SIGTERM, responses in flight may take this long. A second signal ends them at once."""
     drain_jitter_seconds: Annotated[float, Field(ge=0)] = 1.0
@@ -146,7 +148,9 @@ class AuthSection(Section):
 
     keys: dict[str, SecretStr] = Field(default_factory=dict)
     """API keys by name: a key itself (at least 16 characters), or `sha256:` and its SHA-256 in hex.
-    Without keys everyone may connect, which is allowed on loopback only."""
+    Without keys everyone may connect, on loopback only."""
+    anonymous: Literal["loopback", "everywhere"] = "loopback"
+    """Where callers need no key when there is none. `everywhere`: you have a gate of your own."""
 
     @field_validator("keys")
     @classmethod
@@ -265,7 +269,7 @@ class Config(BaseSettings):
 
     def check(self) -> None:
         """Raise ConfigError for a combination that is not safe or cannot work (D11)."""
-        if self.public and not self.auth.keys:
+        if self.public and not self.auth.keys and self.auth.anonymous != "everywhere":
             raise ConfigError(
                 f"server.host is {self.server.host}, which other machines can reach, and there are "
                 'no API keys. Set auth.keys (for instance TURNWIRE_AUTH__KEYS=\'{"me": "sk-…"}\') '

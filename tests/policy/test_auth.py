@@ -19,6 +19,19 @@ def test_without_keys_everyone_is_anonymous():
         assert ring.identify(header) is ANONYMOUS
 
 
+@pytest.mark.parametrize("listener", [None, "127.0.0.1", "::1", "/run/x.sock", "testserver"])
+def test_anonymous_callers_come_from_this_machine(listener):
+    assert KeyRing({}).identify(None, listener=listener) is ANONYMOUS
+
+
+@pytest.mark.parametrize("listener", ["10.0.0.7", "2001:db8::1", "0.0.0.0"])
+def test_anonymous_callers_from_elsewhere_need_a_gate_of_your_own(listener):
+    with pytest.raises(AuthenticationError):
+        KeyRing({}).identify("Bearer x", listener=listener)
+    assert KeyRing({}, everywhere=True).identify(None, listener=listener) is ANONYMOUS
+    assert KeyRing({"me": KEY}).identify(f"Bearer {KEY}", listener=listener).name == "me"
+
+
 def test_each_key_is_its_own_principal():
     ring = KeyRing({"plain": KEY, "hashed": HASHED})
     assert ring.identify(f"Bearer {KEY}").name == "plain"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -47,6 +49,26 @@ async def test_every_path_that_clients_derive_is_served(serve, path):
     server: RunningServer = serve()
     async with connect(f"ws://127.0.0.1:{server.port}{path}") as socket:
         assert (await socket.response("hello"))["status"] == "completed"
+
+
+async def test_behind_a_proxy_that_strips_a_prefix(serve):
+    server: RunningServer = serve(server={"root_path": "/llm"})
+    async with connect(server) as socket:
+        assert (await socket.response("hello"))["status"] == "completed"
+
+
+async def test_a_client_that_sends_no_whole_request_is_dropped(serve):
+    server: RunningServer = serve(server={"request_seconds": 0.2})
+    for sent in (b"", b"GET /v1/resp", b"GET /v1/responses HTTP/1.1\r\nHost: x\r\n"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(sent)
+        async with asyncio.timeout(3):
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+    async with connect(server) as socket:
+        await asyncio.sleep(0.4)
+        assert (await socket.response("an upgrade has no such end"))["status"] == "completed"
 
 
 async def test_another_path_is_404(serve):

@@ -30,13 +30,15 @@ CODEX_CONTEXT = 32 * 1024
 def serve_until_stopped(config: Config) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises StartupError when that cannot begin."""
     log_to_stderr(config)
-    with bind(config) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, listener))
+    with bind(config) as listener:
+        parts = build(config, say=Console(stderr=True).print)
+        app = TurnwireApp(config, profile=parts.profile, engine=parts.engine)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(app, listener))
 
 
-async def _serve(config: Config, listener: socket.socket) -> None:
-    parts = build(config, say=Console(stderr=True).print)
-    app = TurnwireApp(config, profile=parts.profile, engine=parts.engine)
+async def _serve(app: TurnwireApp, listener: socket.socket) -> None:
+    config = app.config
     try:
         with Console(stderr=True).status("starting the engine …"):
             service = await app.startup()

@@ -1,0 +1,1 @@
+"""Who may, and how much: keys, origins, limits."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,17 +31,24 @@ ANONYMOUS = Principal("anonymous")
 
 
 class KeyRing:
-    """The API keys by name."""
+    """The API keys by name. Without any, callers are anonymous, on loopback or ``everywhere``."""
 
-    def __init__(self, keys: Mapping[str, str]) -> None:
+    def __init__(self, keys: Mapping[str, str], *, everywhere: bool = False) -> None:
         self._digests = {name: _digest(key) for name, key in keys.items()}
+        self._everywhere = everywhere
 
-    def identify(self, authorization: str | None) -> Principal:
+    def identify(self, authorization: str | None, *, listener: str | None = None) -> Principal:
         """Return the principal of an ``Authorization`` header. Raises AuthenticationError.
 
-        Without configured keys any header is accepted: SDKs insist on sending some key.
+        ``listener`` is our own address on the caller's connection. It is checked for each caller
+        because a mounted app does not know where its host listens. Without configured keys any
+        header is accepted there: SDKs insist on sending some key.
         """
         if not self._digests:
+            if not self._everywhere and is_public_address(listener):
+                raise AuthenticationError(
+                    "This server has no API keys and serves this machine only."
+                )
             return ANONYMOUS
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
@@ -53,6 +61,14 @@ class KeyRing:
         if found is None:
             raise AuthenticationError("Incorrect API key provided.")
         return Principal(found)
+
+
+def is_public_address(host: str | None) -> bool:
+    """Whether ``host`` is an IP address that other machines can reach (a name or a path is not)."""
+    try:
+        return host is not None and not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _digest(key: str) -> bytes:

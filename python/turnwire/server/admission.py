@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from starlette.datastructures import Headers
+
 from turnwire.errors import MissingParameterError, ModelNotFoundError, OverloadedError
 from turnwire.policy.auth import KeyRing, OriginPolicy, Principal
 from turnwire.policy.limits import Gauge
@@ -11,7 +13,7 @@ from turnwire.policy.limits import Gauge
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from starlette.datastructures import Headers
+    from starlette.types import Scope
 
     from turnwire.config import Config
 
@@ -30,7 +32,8 @@ class Admission:
         self._names = {model, *config.model.aliases}
         self._origins = OriginPolicy(config.server.origins)
         self._keys = KeyRing(
-            {name: key.get_secret_value() for name, key in config.auth.keys.items()}
+            {name: key.get_secret_value() for name, key in config.auth.keys.items()},
+            everywhere=config.auth.anonymous == "everywhere",
         )
         limits = config.limits
         self._connections = Gauge(
@@ -42,14 +45,16 @@ class Admission:
             "concurrent responses", total=limits.turns, per_principal=limits.turns_per_principal
         )
 
-    def identify(self, headers: Headers) -> Principal:
+    def identify(self, scope: Scope) -> Principal:
         """Return who calls. Raises OriginError, AuthenticationError.
 
         The origin is checked on every request, not only on upgrades: a page may also POST to
         localhost without asking (a "simple" cross-site request).
         """
+        headers = Headers(scope=scope)
         self._origins.check(headers.get("origin"))
-        return self._keys.identify(headers.get("authorization"))
+        listener, _ = scope.get("server") or (None, None)
+        return self._keys.identify(headers.get("authorization"), listener=listener)
 
     def connection(self, principal: Principal) -> AbstractContextManager[None]:
         """Count a connection for the length of a ``with`` block. Raises RateLimitError."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
-from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -131,7 +130,11 @@ class TurnwireApp:
         config = self.config
         profile, engine = self._given
         parts = await asyncio.to_thread(build, config, profile=profile, engine=engine)
-        await parts.engine.start()
+        try:
+            await parts.engine.start()
+        except BaseException:
+            await parts.engine.close()
+            raise
         admission = Admission(config, model=config.model.name or parts.engine.model)
         records = TurnRecords(config.log.debug_turns if config.log.debug else 0)
         store: Store[Node] = MemoryStore(max_responses=config.store.max_responses)
@@ -252,7 +255,7 @@ class TurnwireApp:
 
     async def _create(self, request: Request, send: Send) -> None:
         service = await self._started()
-        principal = service.admission.identify(request.headers)
+        principal = service.admission.identify(request.scope)
         service.admission.check_open()
         await http.create(
             request, send, principal=principal, turns=service.turns, config=self.config
@@ -272,13 +275,13 @@ class TurnwireApp:
     async def _models(self, request: Request, send: Send) -> Response:
         del send
         service = await self._started()
-        service.admission.identify(request.headers)
+        service.admission.identify(request.scope)
         return _json({"object": "list", "data": [self._describe(service.admission.model)]})
 
     async def _model(self, request: Request, send: Send) -> Response:
         del send
         service = await self._started()
-        service.admission.identify(request.headers)
+        service.admission.identify(request.scope)
         name = route_path(request.scope).removeprefix(MODELS + "/")
         if not service.admission.known_model(name):
             raise ModelNotFoundError(f"The model '{name}' does not exist.", param="model")
@@ -304,7 +307,7 @@ class TurnwireApp:
     async def _debug_turns(self, request: Request, send: Send) -> Response:
         del send
         service = await self._started()
-        service.admission.identify(request.headers)
+        service.admission.identify(request.scope)
         return _json({"object": "list", "data": service.records.newest_last()})
 
     # WebSocket
@@ -340,7 +343,7 @@ class TurnwireApp:
         if not self.config.websocket.enabled:
             raise UpgradeRequiredError("WebSocket is switched off here. Use HTTP on this path.")
         service = await self._started()
-        principal = service.admission.identify(Headers(scope=scope))
+        principal = service.admission.identify(scope)
         held.enter_context(service.admission.connection(principal))
         lent = scope.get("extensions", {}).get(ABORT_EXTENSION, {})
         return Connection(

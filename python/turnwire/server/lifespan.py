@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from turnwire.errors import ConfigError
-from turnwire.server.socket import SocketProtocol
+from turnwire.server.socket import SocketProtocol, http_protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,9 @@ BACKLOG = 2048
 
 MAX_HEADER_BYTES = 64 * 1024
 """Request line and headers: Codex sends a kilobyte of JSON in one of its own."""
+
+HTTP_KEEP_ALIVE_SECONDS = 65
+"""Longer than proxies and clients keep an idle connection, lest they send into a closing one."""
 
 POLL_SECONDS = 0.05
 
@@ -126,7 +129,7 @@ def uvicorn_config(app: TurnwireApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http="h11",
+        http=http_protocol(config.server.request_seconds),
         ws=SocketProtocol,
         ws_max_size=config.limits.frame_bytes,
         ws_ping_interval=config.websocket.ping_seconds,
@@ -140,6 +143,7 @@ def uvicorn_config(app: TurnwireApp) -> uvicorn.Config:
         server_header=False,
         root_path=config.server.root_path,
         backlog=BACKLOG,
+        timeout_keep_alive=HTTP_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=CLOSING_SECONDS,
     )
 

@@ -1,12 +1,13 @@
-"""uvicorn's WebSocket protocol, with the traps of ``ecosystem.md`` closed that an app cannot reach.
+"""uvicorn's protocols, with the traps of ``ecosystem.md`` closed that an app cannot reach.
 
-The ``websockets`` library still does all the framing; this adds what happens around it.
+The ``websockets`` and ``h11`` libraries still do all the parsing; this adds what happens around it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame, Opcode
 
@@ -15,9 +16,30 @@ from turnwire.protocol.events import error_event
 from turnwire.server.websocket import ABORT_EXTENSION
 
 if TYPE_CHECKING:
+    from asyncio import Transport
+
     from websockets.http11 import Request
 
 MESSAGE_TOO_BIG = 1009
+
+
+def http_protocol(request_seconds: float) -> type[H11Protocol]:
+    """Return uvicorn's HTTP protocol, impatient with connections that send no whole request."""
+
+    class HttpProtocol(H11Protocol):
+        """One connection before, or without, an upgrade."""
+
+        def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+            """Start the clock against half-open and trickling clients (slowloris)."""
+            super().connection_made(transport)
+            self.loop.call_later(request_seconds, self.drop_if_silent)
+
+        def drop_if_silent(self) -> None:
+            """Drop a connection that has sent no request, unless it was upgraded."""
+            if self.cycle is None and self.transport.get_protocol() is self:
+                self.transport.abort()
+
+    return HttpProtocol
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):

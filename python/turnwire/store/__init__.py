@@ -1,0 +1,1 @@
+"""What outlives a connection: stored responses. Back ends behind one protocol (D12)."""

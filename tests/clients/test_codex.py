@@ -15,6 +15,7 @@ import pytest
 
 from clients.loop import assert_each_turn_goes_on_from_the_last
 from clients.tap import Tap, Wire
+from running import MODEL
 
 CODEX = Path(__file__).parent / "node" / "node_modules" / ".bin" / "codex"
 KEY = "sk-codex-test-0123456789"
@@ -131,10 +132,10 @@ def commands_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def test_websocket(sim_server, tmp_path):
-    running = sim_server(SCRIPT)
-    with Tap((running.host, running.port)) as tap:
-        events = codex_exec(tmp_path / "home", tap.port, running.model)
+def test_websocket(serve, tmp_path):
+    running = serve(SCRIPT)
+    with Tap(("127.0.0.1", running.port)) as tap:
+        events = codex_exec(tmp_path / "home", tap.port, MODEL)
     assert messages_of(events)[-1] == ANSWER
     (command,) = commands_of(events)
     assert command["exit_code"] == 0
@@ -176,11 +177,11 @@ def assert_one_terminal_event_each(wire: Wire) -> None:
     assert state == "idle"
 
 
-def test_http_fallback(sim_server, tmp_path):
+def test_http_fallback(serve, tmp_path):
     """WebSocket off: 426, and Codex goes over to POST at once."""
-    running = sim_server(SCRIPT, websocket={"enabled": False})
-    with Tap((running.host, running.port)) as tap:
-        events = codex_exec(tmp_path / "home", tap.port, running.model)
+    running = serve(SCRIPT, websocket={"enabled": False})
+    with Tap(("127.0.0.1", running.port)) as tap:
+        events = codex_exec(tmp_path / "home", tap.port, MODEL)
     assert messages_of(events)[-1] == ANSWER
     assert len(commands_of(events)) == 1
     refused = [wire for wire in tap.wires if wire.request_line.startswith("GET /v1/responses")]

@@ -16,20 +16,21 @@ from clients.loop import (
     SCRIPT,
     assert_each_turn_goes_on_from_the_last,
 )
+from running import MODEL
 
 NODE = Path(__file__).parent / "node"
 
 
-def test_websocket_tool_loop(sim_server):
-    running = sim_server(SCRIPT)
+def test_websocket_tool_loop(serve):
+    running = serve(SCRIPT)
     if not (NODE / "node_modules" / "openai").exists():
         pytest.fail("openai-node is missing: run `make py-test`, which installs it (no skips)")
     ran = subprocess.run(
         [
             "node",
             str(NODE / "tool_loop.mjs"),
-            running.base_url,
-            running.model,
+            f"{running.url}/v1",
+            MODEL,
             QUESTION,
             json.dumps(FILES),
         ],

@@ -21,18 +21,19 @@ from clients.loop import (
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
+from running import MODEL
 
 KEY = "sk-python-test-0123456789"
 
 
 @pytest.fixture
-def running(sim_server):
-    return sim_server(SCRIPT)
+def running(serve):
+    return serve(SCRIPT)
 
 
 @pytest.fixture
 def client(running):
-    with OpenAI(base_url=running.base_url, api_key=KEY, max_retries=0, timeout=30) as made:
+    with OpenAI(base_url=f"{running.url}/v1", api_key=KEY, max_retries=0, timeout=30) as made:
         yield made
 
 
@@ -60,7 +61,7 @@ def test_websocket_tool_loop(client, running):
         while new:
             streamed, items = "", []
             connection.response.create(
-                model=running.model,
+                model=MODEL,
                 instructions=INSTRUCTIONS,
                 tools=TOOLS,
                 store=False,
@@ -93,7 +94,7 @@ def test_http_json_tool_loop(client, running):
     new: Any = QUESTION
     while new:
         response = client.responses.create(
-            model=running.model,
+            model=MODEL,
             instructions=INSTRUCTIONS,
             tools=TOOLS,
             input=new,
@@ -111,7 +112,7 @@ def test_http_events_tool_loop(client, running):
     while new:
         types = []
         with client.responses.create(
-            model=running.model,
+            model=MODEL,
             instructions=INSTRUCTIONS,
             tools=TOOLS,
             input=new,
@@ -134,7 +135,7 @@ def test_http_resending_everything_finds_the_same_answer(client, running):
     responses: list[Response] = []
     while True:
         response = client.responses.create(
-            model=running.model,
+            model=MODEL,
             instructions=INSTRUCTIONS,
             tools=TOOLS,
             input=history,

@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         if small and large:
             write(f"{contender}: 200k / 10k = {large / small:.2f}")
     for size in sizes:
-        open_, naive = (medians.get((name, size)) for name in ("turnwire open", "jinja2 + HF"))
+        open_, naive = (medians.get((name, size)) for name in ("turnwire extend", "jinja2 + HF"))
         if open_ and naive:
             write(f"at {size}: jinja2 + HF / turnwire = {naive / open_:,.0f}")
     if config.getoption("--record"):

@@ -2,7 +2,9 @@
 beside rendering everything with jinja2 and encoding it with Hugging Face ``tokenizers``.
 
 The conversation is an agent's, over this repository's own files: it reads one after another. New
-turns take their text from a pool, so that no contender sees the same words twice in a row.
+turns take their text from a pool, so that no text comes twice in a row; words recur, as they do.
+Beside them, what else a turn of ours can cost: a fork (another turn has the tip: one copy of the
+tokens) and a cold start (everything is new: our renderer and fastokens over all of it).
 
 ``make bench`` measures and records; the test suite runs it once, for correctness only.
 """
@@ -125,27 +127,44 @@ class Agent:
         return {"type": "function_call_output", "call_id": self.call_id, "output": text}
 
 
+class Opening:
+    """Opens turns with new text each time, and drops each before the next."""
+
+    def __init__(self, agent: Agent, parent: _core.Node | None, before: list[dict[str, Any]]):
+        self.agent = agent
+        self.parent = parent
+        inputs = [json.dumps([*before, agent.output(text)]) for text in chunks()[:POOL]]
+        self.pool = itertools.cycle([text.encode() for text in inputs])
+        self.turn: _core.Turn | None = None
+
+    def prepare(self) -> tuple[tuple[bytes], dict[str, Any]]:
+        if self.turn is not None:
+            self.turn.abort()
+        return (next(self.pool),), {}
+
+    def open(self, new: bytes) -> None:
+        self.turn = self.agent.chains.open(self.parent, new, **self.agent.header)
+
+
 @pytest.mark.parametrize("history", SIZES)
-def test_open(benchmark, measured, history):
-    """turnwire: parse, render and encode what is new, at the tip of the chain."""
+@pytest.mark.parametrize("kind", ["extend", "fork", "cold"])
+def test_open(benchmark, measured, kind, history):
+    """turnwire: parse, render and encode what is new."""
     agent = Agent(history)
-    pool = itertools.cycle([json.dumps([agent.output(text)]).encode() for text in chunks()[:POOL]])
-    turns: list[_core.Turn] = []
-
-    def setup():
-        while turns:
-            turns.pop().abort()
-        return (next(pool),), {}
-
-    def open_turn(new: bytes) -> None:
-        turns.append(agent.chains.open(agent.node, new, **agent.header))
-
-    benchmark.pedantic(open_turn, setup=setup, rounds=300, warmup_rounds=20)
-    (turn,) = turns
-    assert turn.kind == "extend"
-    assert turn.rendered < 2 * NEW_TOKENS
+    opening = Opening(agent, agent.node, [])
+    if kind == "fork":
+        holder = Opening(agent, agent.node, [])  # has the tip while it lives
+        holder.open(next(holder.pool))
+    elif kind == "cold":
+        opening = Opening(agent, None, agent.items)
+    rounds = 300 if kind == "extend" else max(10, min(300, 1_000_000 // history))
+    benchmark.pedantic(opening.open, setup=opening.prepare, rounds=rounds, warmup_rounds=5)
+    turn = opening.turn
+    assert turn is not None
+    assert turn.kind == kind
+    assert kind == "cold" or turn.rendered < 2 * NEW_TOKENS
     measured(
-        contender="turnwire open",
+        contender=f"turnwire {kind}",
         history_tokens=history,
         prompt_tokens=len(turn.prompt),
         new_tokens=turn.rendered,

@@ -43,6 +43,10 @@ SCRIPT: dict[str, Any] = {
             "when": {"type": "function_call_output", "name": "exec_command", "contains": SECRET},
             "answer": {"text": ANSWER},
         },
+        {
+            "when": {"type": "message", "contains": "Say it again"},
+            "answer": {"text": f"Again: {ANSWER}"},
+        },
     ],
     "default": {"answer": {"text": "The script has no answer to this."}},
 }
@@ -79,25 +83,26 @@ supports_websockets = true
 """
 
 
-def codex_exec(home: Path, port: int, model: str) -> list[dict[str, Any]]:
-    """Runs one ``codex exec`` in a folder with one file; its JSON events."""
+ASK = ("--strict-config", "--skip-git-repo-check", "--json", "Say what is in this folder.")
+ASK_AGAIN = ("resume", "--last", "--skip-git-repo-check", "--json", "Say it again.")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Codex's home, with a folder to work in that holds one file."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "secret.txt").write_text(SECRET + "\n")
+    return tmp_path
+
+
+def codex_exec(home: Path, port: int, *arguments: str) -> list[dict[str, Any]]:
+    """Runs one ``codex exec``; its JSON events."""
     if not CODEX.exists():
         pytest.fail("the Codex CLI is missing: run `make py-test`, which installs it (no skips)")
-    home.mkdir()
-    (home / "config.toml").write_text(CONFIG.format(model=model, port=port))
-    folder = home / "folder"
-    folder.mkdir()
-    (folder / "secret.txt").write_text(SECRET + "\n")
+    (home / "config.toml").write_text(CONFIG.format(model=MODEL, port=port))
     ran = subprocess.run(
-        [
-            str(CODEX),
-            "exec",
-            "--strict-config",
-            "--skip-git-repo-check",
-            "--json",
-            "Say what is in this folder.",
-        ],
-        cwd=folder,
+        [str(CODEX), "exec", *arguments],
+        cwd=home / "folder",
         env={
             "PATH": os.environ["PATH"],
             "HOME": str(home),
@@ -132,10 +137,10 @@ def commands_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def test_websocket(serve, tmp_path):
+def test_websocket(serve, home):
     running = serve(SCRIPT)
     with Tap(("127.0.0.1", running.port)) as tap:
-        events = codex_exec(tmp_path / "home", tap.port, MODEL)
+        events = codex_exec(home, tap.port, *ASK)
     assert messages_of(events)[-1] == ANSWER
     (command,) = commands_of(events)
     assert command["exit_code"] == 0
@@ -162,6 +167,23 @@ def test_websocket(serve, tmp_path):
     assert len(sampled[0].prompt) > 2_000
 
 
+def test_a_resumed_session_sends_everything_and_goes_on(serve, home):
+    """A new process, a new socket: no id survives, so the whole conversation comes again."""
+    running = serve(SCRIPT)
+    with Tap(("127.0.0.1", running.port)) as tap:
+        codex_exec(home, tap.port, *ASK)
+        events = codex_exec(home, tap.port, *ASK_AGAIN)
+    assert messages_of(events) == [f"Again: {ANSWER}"]
+    assert not [event for event in events if event["type"] == "error"]
+    _, resumed = tap.wires
+    assert resumed.upgraded
+    sent = [item for frame in resumed.client_frames for item in frame["input"]]
+    kinds = [item["type"] for item in sent]
+    assert "function_call" in kinds
+    assert "function_call_output" in kinds
+    assert_one_terminal_event_each(resumed)
+
+
 def assert_one_terminal_event_each(wire: Wire) -> None:
     """Anything behind a response's terminal event would end Codex's next turn (codex.md §2)."""
     state = "idle"
@@ -177,11 +199,11 @@ def assert_one_terminal_event_each(wire: Wire) -> None:
     assert state == "idle"
 
 
-def test_http_fallback(serve, tmp_path):
+def test_http_fallback(serve, home):
     """WebSocket off: 426, and Codex goes over to POST at once."""
     running = serve(SCRIPT, websocket={"enabled": False})
     with Tap(("127.0.0.1", running.port)) as tap:
-        events = codex_exec(tmp_path / "home", tap.port, MODEL)
+        events = codex_exec(home, tap.port, *ASK)
     assert messages_of(events)[-1] == ANSWER
     assert len(commands_of(events)) == 1
     refused = [wire for wire in tap.wires if wire.request_line.startswith("GET /v1/responses")]

@@ -386,7 +386,7 @@ def test_law_4_every_encoder_is_the_reference(name):
             for encode in (profile.encode, profile.encode_reference):
                 same_ids(encode(text, control=control).tolist(), expected(text), model)
 
-    holds(check, texts(adversarial=True, max_pieces=12))
+    holds(check, texts(adversarial=True, max_pieces=12), examples=500)
 
 
 @each_trust

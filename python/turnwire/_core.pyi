@@ -25,14 +25,26 @@ later call raises the same error.
 """
 
 from collections.abc import Sequence
-from typing import Literal, final
+from typing import Literal, Self, TypeAlias, final
 
 from typing_extensions import Buffer
 
+__all__ = [
+    "Chains",
+    "Delta",
+    "Node",
+    "Profile",
+    "Span",
+    "TokenBuffer",
+    "ToolCallConstraint",
+    "Turn",
+    "__version__",
+]
+
 __version__: str
 
-Trust = Literal["strict", "compat"]
-Kind = Literal["cold", "extend", "fork", "rebase", "rewind"]
+Trust: TypeAlias = Literal["strict", "compat"]
+Kind: TypeAlias = Literal["cold", "extend", "fork", "rebase", "rewind"]
 
 @final
 class TokenBuffer:
@@ -146,7 +158,7 @@ class Node:
 class Chains:
     """Every chain of one profile, in memory. Knows no response ids, lanes or principals."""
 
-    def __init__(self, profile: Profile) -> None: ...
+    def __new__(cls, profile: Profile) -> Self: ...
     @property
     def profile(self) -> Profile: ...
     def open(

@@ -220,6 +220,7 @@ class ServerError(TurnwireError):
 
     @property
     def public_message(self) -> str:
+        """No details: they are logged."""
         return "The server had an error while processing your request."
 
 
@@ -228,6 +229,7 @@ class EngineError(ServerError):
 
     @property
     def public_message(self) -> str:
+        """No details; that a retry may help."""
         return "The inference engine failed while processing your request. You can retry it."
 
 
@@ -243,6 +245,7 @@ class OverloadedError(ServerError):
 
     @property
     def public_message(self) -> str:
+        """The message: there is nothing to hide in being busy."""
         return self.message
 
 

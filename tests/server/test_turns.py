@@ -306,6 +306,19 @@ async def test_cancel_by_response_id_ends_once(serve, kind):
         await wait_for(lambda: server.engine.active == 0)
 
 
+async def test_a_cancel_right_behind_its_create_still_ends_once(serve):
+    server: RunningServer = serve(SLOW)
+    async with connect(server) as socket:
+        for _ in range(5):
+            await socket.create("long")
+            await socket.send({"type": "response.cancel"})
+            events = await socket.events()
+            assert events[0]["type"] == "response.created"
+            assert events[-1]["response"]["status"] == "cancelled"
+        assert await socket.silent()
+    await wait_for(lambda: server.engine.active == 0)
+
+
 async def test_a_cancelled_turn_leaves_its_parent_usable(serve):
     server = serve({**SLOW, "rules": [{"when": {"contains": "short"}}]})
     async with connect(server) as socket:

@@ -145,3 +145,103 @@ pub fn decode(pieces: &[Piece], ids: &[TokenId]) -> Result<String> {
     detokenizer.flush(&mut sink);
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn bytes(piece: &[u8]) -> Piece {
+        Piece::Bytes(piece.into())
+    }
+
+    /// What comes out, one line per piece.
+    fn run(pieces: &[Piece], ids: &[TokenId]) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut detokenizer = Detokenizer::new();
+        let mut sink = |decoded: Decoded<'_>| match decoded {
+            Decoded::Text(text) => lines.push(text.to_owned()),
+            Decoded::Added { id, content, special } => {
+                lines.push(format!("[{id} {content} {special}]"));
+            }
+        };
+        for &id in ids {
+            detokenizer.push(pieces, id, &mut sink).unwrap();
+        }
+        detokenizer.flush(&mut sink);
+        lines
+    }
+
+    #[test]
+    fn characters_come_out_whole_and_as_soon_as_they_are() {
+        let pieces = [
+            bytes(b"a\xf0\x9f"),
+            bytes(b"\x99"),
+            bytes(b"\x82b\xe2"),
+            bytes(b""),
+            bytes(b"\x82\xac"),
+        ];
+        assert_eq!(run(&pieces, &[0, 1, 3, 2, 4]), ["a", "🙂b", "€"]);
+    }
+
+    #[test]
+    fn an_added_token_ends_a_character() {
+        let pieces = [bytes(b"\xe2\x82"), Piece::Added("<think>".into(), false), bytes(b"\xac")];
+        assert_eq!(run(&pieces, &[0, 1, 2]), ["\u{fffd}", "[1 <think> false]", "\u{fffd}"]);
+        assert_eq!(decode(&pieces, &[0, 2, 1]).unwrap(), "€<think>");
+    }
+
+    #[test]
+    fn an_unknown_id_is_the_callers_mistake_and_loses_nothing() {
+        let pieces = [bytes(b"\xc3"), Piece::Unknown, bytes(b"\xa9")];
+        for id in [1, 3, TokenId::MAX] {
+            let error = decode(&pieces, &[id]).unwrap_err();
+            assert_eq!((error.kind(), error.param()), (ErrorKind::InvalidValue, Some("ids")));
+        }
+        let mut detokenizer = Detokenizer::new();
+        let mut text = String::new();
+        let mut sink = |decoded: Decoded<'_>| {
+            if let Decoded::Text(run) = decoded {
+                text.push_str(run);
+            }
+        };
+        detokenizer.push(&pieces, 0, &mut sink).unwrap();
+        assert!(detokenizer.push(&pieces, 1, &mut sink).is_err());
+        detokenizer.push(&pieces, 2, &mut sink).unwrap();
+        assert_eq!(text, "é");
+    }
+
+    /// Bytes that begin, continue or break characters, and a few that are neither.
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![
+            Just(b'a'),
+            0x80..=0xbf_u8,
+            0xc0..=0xff_u8,
+            any::<u8>(),
+            prop::sample::select(vec![0xe0, 0xed, 0xf0, 0xf4, 0x9f, 0xa0, 0x8f, 0x90]),
+        ];
+        prop_oneof![
+            prop::collection::vec(byte, 0..6),
+            any::<char>().prop_map(|character| character.to_string().into_bytes()),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        /// Oracle: `String::from_utf8_lossy` over all the bytes (law 6: however they are cut).
+        #[test]
+        fn the_text_is_that_of_the_joined_bytes(cut in prop::collection::vec(piece(), 0..12)) {
+            let pieces: Vec<Piece> = cut.iter().map(|piece| bytes(piece)).collect();
+            let ids: Vec<TokenId> = (0..).take(pieces.len()).collect();
+            let joined = cut.concat();
+            prop_assert_eq!(run(&pieces, &ids).concat(), String::from_utf8_lossy(&joined));
+            let single: Vec<Piece> = joined.iter().map(|&byte| bytes(&[byte])).collect();
+            let ids: Vec<TokenId> = (0..).take(single.len()).collect();
+            prop_assert_eq!(run(&single, &ids).concat(), String::from_utf8_lossy(&joined));
+        }
+    }
+}

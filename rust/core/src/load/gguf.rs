@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::Source;
 use crate::error::{Error, Result};
 use crate::token::TokenId;
-use crate::tokenizer::{AddedToken, Definition, added_token_json, choose};
+use crate::tokenizer::{AddedToken, Definition, added_token_json, byte_level_character, choose};
 
 mod metadata;
 mod pre_tokenizers;
@@ -277,6 +277,12 @@ fn tokenizer_json(
             pairs.push(json!([left, right]));
         }
     }
+    let known: HashSet<&str> = tokens.iter().map(String::as_str).collect();
+    let unknown: Vec<char> = (0..=u8::MAX)
+        .filter(|byte| !matches!(byte, 0xc0 | 0xc1 | 0xf5..)) // never in UTF-8
+        .filter_map(byte_level_character)
+        .filter(|character| !known.contains(character.encode_utf8(&mut [0; 4]) as &str))
+        .collect();
     let vocab: Map<String, Value> =
         tokens.into_iter().enumerate().map(|(id, token)| (token, Value::from(id))).collect();
     Ok(json!({
@@ -285,7 +291,7 @@ fn tokenizer_json(
         "padding": null,
         "added_tokens": added.iter().map(added_token_json).collect::<Vec<_>>(),
         "normalizer": null,
-        "pre_tokenizer": pre_tokenizer.to_json(),
+        "pre_tokenizer": pre_tokenizer.to_json(&unknown),
         "post_processor": null,
         "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true,
             "use_regex": true},

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
+use serde_json::Value;
+
 use super::cuts::SafeCuts;
 use super::definition::Definition;
 use super::fast::FastEncoder;
@@ -32,58 +34,25 @@ const LIBRARIES: &str = "fastokens 0.3.5, tokenizers 0.23.2";
 /// supported, or ordinary text can spell one of its special tokens (such a vocabulary cannot keep
 /// a client from forging one).
 pub fn choose(definition: Definition, verdicts: Option<&Path>) -> Result<Vocabulary> {
-    let name = definition.name().to_owned();
     let added = definition.added().to_vec();
     let pieces = definition.pieces()?;
     let fingerprint = definition.fingerprint();
-    let cuts = SafeCuts::audit(
-        &added,
-        definition.section("normalizer"),
-        definition.section("pre_tokenizer"),
-    );
-    let texts = probe::texts(&added);
-    let verdict = verdicts.map(|directory| Verdict::new(directory, &fingerprint, &texts));
+    let name = definition.name().to_owned();
+    let normalizer = definition.section("normalizer");
+    let cuts = SafeCuts::audit(&added, normalizer, definition.section("pre_tokenizer"));
+    let known_difference = known_difference(&definition, &cuts);
     let (json, text) = definition.into_parts();
     let reference = Arc::new(LazyReference::new(name.clone(), text, added.clone()));
 
-    let (encoder, choice): (Box<dyn Encoder>, String) = if verdict
-        .as_ref()
-        .is_some_and(Verdict::passed)
-    {
-        match FastEncoder::load(json, Arc::clone(&reference)) {
-            Ok(fast) => (
-                Box::new(fast),
-                format!("fastokens: equal to tokenizers on {} texts (kept verdict)", texts.len()),
-            ),
-            Err(error) => (Box::new(Arc::clone(&reference)), unusable(&error)),
-        }
+    let (encoder, choice) = if let Some(difference) = known_difference {
+        reference.set(reference.fresh()?);
+        (None, format!("tokenizers: {difference}"))
     } else {
-        let (fast, checker) = thread::scope(|scope| {
-            let fast = scope.spawn(|| FastEncoder::load(json, Arc::clone(&reference)));
-            let checker = reference.fresh();
-            let fast =
-                fast.join().unwrap_or_else(|_| Err(Error::profile("it panicked while loading")));
-            (fast, checker)
-        });
-        let checker = checker?;
-        match fast.map(|fast| (first_difference(&fast, &checker, &texts), fast)) {
-            Ok((None, fast)) => {
-                if let Some(verdict) = &verdict {
-                    verdict.keep();
-                }
-                // The checker is dropped: a profile that serves keeps one encoder in memory.
-                (Box::new(fast), format!("fastokens: equal to tokenizers on {} texts", texts.len()))
-            }
-            Ok((Some(difference), _)) => {
-                reference.set(checker);
-                (Box::new(Arc::clone(&reference)), format!("tokenizers: {difference}"))
-            }
-            Err(error) => {
-                reference.set(checker);
-                (Box::new(Arc::clone(&reference)), unusable(&error))
-            }
-        }
+        let texts = probe::texts(&added);
+        let verdict = verdicts.map(|directory| Verdict::new(directory, &fingerprint, &texts));
+        probed(json, &reference, &texts, verdict.as_ref())?
     };
+    let encoder = encoder.unwrap_or_else(|| Box::new(Arc::clone(&reference)));
 
     for token in added.iter().filter(|token| token.special) {
         let mut ids = Vec::new();
@@ -106,8 +75,72 @@ pub fn choose(definition: Definition, verdicts: Option<&Path>) -> Result<Vocabul
     })
 }
 
-fn unusable(error: &Error) -> String {
-    format!("tokenizers: fastokens does not support this vocabulary: {}", error.detail())
+/// `fastokens`, if it may serve, and why or why not.
+fn probed(
+    json: Value,
+    reference: &Arc<LazyReference>,
+    texts: &[String],
+    verdict: Option<&Verdict>,
+) -> Result<(Option<Box<dyn Encoder>>, String)> {
+    let unusable =
+        |error: &Error| (None, format!("tokenizers: fastokens cannot load it: {}", error.detail()));
+    let equal = format!("fastokens: equal to tokenizers on {} texts", texts.len());
+    if verdict.is_some_and(Verdict::passed) {
+        return Ok(match FastEncoder::load(json, Arc::clone(reference)) {
+            Ok(fast) => (Some(Box::new(fast)), format!("{equal} (kept verdict)")),
+            Err(error) => unusable(&error),
+        });
+    }
+    let (fast, checker) = thread::scope(|scope| {
+        let fast = scope.spawn(|| FastEncoder::load(json, Arc::clone(reference)));
+        let checker = reference.fresh();
+        let panicked = |_| Err(Error::profile("it panicked"));
+        (fast.join().unwrap_or_else(panicked), checker)
+    });
+    let checker = checker?;
+    let refused = match fast {
+        Ok(fast) => match first_difference(&fast, &checker, texts) {
+            None => {
+                if let Some(verdict) = verdict {
+                    verdict.keep();
+                }
+                // The checker is dropped: a profile that serves keeps one encoder in memory.
+                return Ok((Some(Box::new(fast)), equal));
+            }
+            Some(difference) => (None, format!("tokenizers: {difference}")),
+        },
+        Err(error) => unusable(&error),
+    };
+    reference.set(checker);
+    Ok(refused)
+}
+
+/// A difference between `fastokens` 0.3.5 and `tokenizers` that a probe may miss.
+fn known_difference(definition: &Definition, cuts: &SafeCuts) -> Option<&'static str> {
+    // `tokenizers` looks for raw and for normalized added tokens one after the other. Without a
+    // normalizer `fastokens` looks once; that shows only where the two kinds touch, or where a
+    // flag makes a match depend on what is beside it.
+    let added = definition.added();
+    let both = added.iter().any(|token| token.normalized) && !added.iter().all(|t| t.normalized);
+    if both && definition.section("normalizer").is_none() && cuts.refused().next().is_some() {
+        return Some("fastokens looks for raw and for normalized added tokens in one scan");
+    }
+    // Where characters can be unknown, `tokenizers` drops them and merges what is on both sides;
+    // without a ByteLevel step `fastokens` splits there first.
+    let pre_tokenizer = definition.section("pre_tokenizer");
+    let model = definition.section("model");
+    let falls_back = model.and_then(|model| model.get("byte_fallback")) == Some(&Value::Bool(true));
+    if !falls_back && !pre_tokenizer.is_some_and(has_byte_level) {
+        return Some("fastokens splits at unknown characters, where it should merge across them");
+    }
+    None
+}
+
+/// Whether a pre-tokenizer is or has a `ByteLevel` step.
+fn has_byte_level(step: &Value) -> bool {
+    let steps = step.get("pretokenizers").and_then(Value::as_array);
+    step.get("type").is_some_and(|kind| kind == "ByteLevel")
+        || steps.into_iter().flatten().any(has_byte_level)
 }
 
 /// Where the two encoders first disagree.

@@ -58,8 +58,11 @@ impl SafeCuts {
         for token in added {
             cuts.judge_flags(token, &scan);
         }
-        cuts.judge_neighbours(added);
-        cuts.judge_overlaps(added, &scan);
+        cuts.judge_neighbours(added, &scan);
+        // Tokens that are both found in normalized text meet there; any other two, in raw text.
+        cuts.judge_overlaps(&spelled(added, str::to_owned), |a, b| !(a.normalized && b.normalized));
+        let later = added.iter().filter(|token| token.normalized);
+        cuts.judge_overlaps(&spelled(later, |text| scan.apply(text)), |_, _| true);
         cuts
     }
 
@@ -130,7 +133,7 @@ impl SafeCuts {
     /// A token that ends (or starts) like a word keeps a `single_word` neighbour from matching,
     /// and a cut between the two hides it; a token found in the second scan may have lost white
     /// space of its own to a neighbour found in the first.
-    fn judge_neighbours(&mut self, added: &[AddedToken]) {
+    fn judge_neighbours(&mut self, added: &[AddedToken], scan: &Normalization) {
         let strips = |strips: fn(&AddedToken) -> bool| {
             added.iter().find(|token| !token.normalized && strips(token))
         };
@@ -149,11 +152,13 @@ impl SafeCuts {
             for token in added.iter().filter(|token| sees(token, picky)) {
                 let reason =
                     || format!("'{}' beside it matches only as a whole word", picky.content);
+                let both = token.normalized && picky.normalized;
+                let text = if both { scan.apply(&token.content) } else { token.content.clone() };
                 // Marks count as word characters too; any character that is not ASCII might.
-                if token.content.ends_with(|last: char| word(last) || !last.is_ascii()) {
+                if text.ends_with(|last: char| word(last) || !last.is_ascii()) {
                     self.refuse_after(token, reason);
                 }
-                if token.content.starts_with(|first: char| word(first) || !first.is_ascii()) {
+                if text.starts_with(|first: char| word(first) || !first.is_ascii()) {
                     self.refuse_before(token, reason);
                 }
             }
@@ -161,20 +166,14 @@ impl SafeCuts {
     }
 
     /// Tokens whose texts share characters: which of them a text holds depends on both sides.
-    fn judge_overlaps(&mut self, added: &[AddedToken], scan: &Normalization) {
-        let texts: Vec<String> =
-            added
-                .iter()
-                .map(|token| {
-                    if token.normalized {
-                        scan.apply(&token.content)
-                    } else {
-                        token.content.clone()
-                    }
-                })
-                .collect();
+    /// Judges the pairs that `meet` accepts.
+    fn judge_overlaps(
+        &mut self,
+        tokens: &[(&AddedToken, String)],
+        meet: impl Fn(&AddedToken, &AddedToken) -> bool,
+    ) {
         let tokens: Vec<(&AddedToken, &str)> =
-            added.iter().zip(texts.iter().map(String::as_str)).collect();
+            tokens.iter().map(|(token, text)| (*token, text.as_str())).collect();
         let mut sorted = tokens.clone();
         sorted.sort_by_key(|&(_, text)| text);
         let starting_with = |head: &str| {
@@ -193,8 +192,10 @@ impl SafeCuts {
                 if !outer.normalized && !raw_tails.insert(tail) {
                     continue;
                 }
-                for (inner, inner_text) in starting_with(tail) {
-                    self.judge_pair(outer, inner, inner_text.len() == tail.len(), Shared::Tail);
+                for (inner, _) in starting_with(tail) {
+                    if meet(outer, inner) {
+                        self.judge_pair(outer, inner, Shared::Tail);
+                    }
                 }
             }
         }
@@ -208,37 +209,30 @@ impl SafeCuts {
         for &(outer, text) in &tokens {
             for found in finder.find_overlapping_iter(text) {
                 let Some(&(inner, _)) = tokens.get(found.pattern().as_usize()) else { continue };
-                if inner.id == outer.id {
+                if inner.id == outer.id || !meet(outer, inner) {
                     continue;
                 }
                 let same = found.end() - found.start() == text.len();
                 let shared =
                     if found.start() == 0 && !same { Shared::Head } else { Shared::Middle };
-                self.judge_pair(outer, inner, true, shared);
+                self.judge_pair(outer, inner, shared);
             }
         }
     }
 
-    /// `outer` begins earlier than `inner`, or at the same place and is longer. `whole`: `inner`
-    /// lies within `outer`.
-    fn judge_pair(&mut self, outer: &AddedToken, inner: &AddedToken, whole: bool, shared: Shared) {
+    /// `outer` begins earlier than `inner`, or at the same place and is longer.
+    fn judge_pair(&mut self, outer: &AddedToken, inner: &AddedToken, shared: Shared) {
         match (outer.normalized, inner.normalized) {
-            // The raw scan comes first, so `inner` is found wherever it is: `outer` is not
-            // matched at all (whole), or only when no `inner` runs on from its end.
-            (true, false) if whole => {
-                self.refuse_both(outer, || {
-                    format!("it contains '{}', which is found first", inner.content)
-                });
-            }
+            // The raw scan comes first: where the two meet, `outer` is not found at all.
             (true, false) => {
-                self.refuse_after(outer, || {
-                    format!("its end may begin '{}', which is found first", inner.content)
+                self.refuse_both(outer, || {
+                    format!("'{}' shares text with it and is found first", inner.content)
                 });
             }
             // One scan, or `outer` in the earlier one: `outer` wins.
             _ => match shared {
-                // Whether a whole word begins here is told by what stands before it.
-                Shared::Head if outer.single_word => {
+                // The longer token looks at what stands before it, or takes it.
+                Shared::Head if outer.single_word || outer.lstrip => {
                     self.refuse_both(inner, || format!("'{}' begins with it", outer.content));
                 }
                 Shared::Head => {
@@ -253,6 +247,14 @@ impl SafeCuts {
             },
         }
     }
+}
+
+/// Tokens with the text in which they are looked for.
+fn spelled<'a>(
+    tokens: impl IntoIterator<Item = &'a AddedToken>,
+    text: impl Fn(&str) -> String,
+) -> Vec<(&'a AddedToken, String)> {
+    tokens.into_iter().map(|token| (token, text(&token.content))).collect()
 }
 
 /// Which part of the outer token the inner one shares.
@@ -353,5 +355,133 @@ fn first_piece_state(pre_tokenizer: Option<&Value>) -> Option<String> {
         | "BertPreTokenizer" | "UnicodeScripts" | "CharDelimiterSplit" | "Delimiter"
         | "FixedLength" => None,
         other => Some(format!("the pre-tokenizer {other} is not known to treat every piece alike")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn token(id: TokenId, content: &str) -> AddedToken {
+        AddedToken {
+            id,
+            content: content.to_owned(),
+            lstrip: false,
+            rstrip: false,
+            single_word: false,
+            normalized: false,
+            special: true,
+        }
+    }
+
+    fn verdicts(cuts: &SafeCuts, id: TokenId) -> (bool, bool) {
+        (cuts.before(id), cuts.after(id))
+    }
+
+    fn reasons(cuts: &SafeCuts, id: TokenId) -> String {
+        let of_token = cuts.refused().filter(|refused| refused.id == id);
+        of_token.map(|refused| refused.reason).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn plain_control_tokens_are_safe_on_both_sides() {
+        let added = [token(1, "<|im_start|>"), token(2, "<|im_end|>"), token(3, "<think>")];
+        let cuts = SafeCuts::audit(&added, Some(&json!({"type": "NFC"})), None);
+        assert!(added.iter().all(|token| verdicts(&cuts, token.id) == (true, true)));
+        assert_eq!(cuts.refused().count(), 0);
+        assert_eq!(verdicts(&cuts, 4), (false, false), "not an added token");
+    }
+
+    #[test]
+    fn phi_3s_rstrip_is_not_safe_after() {
+        let end = AddedToken { rstrip: true, ..token(32007, "<|end|>") };
+        let mask = AddedToken { lstrip: true, ..token(5, "<mask>") };
+        let cuts = SafeCuts::audit(&[end, mask], None, None);
+        assert_eq!(verdicts(&cuts, 32007), (true, false));
+        assert!(reasons(&cuts, 32007).contains("rstrip"));
+        assert_eq!(verdicts(&cuts, 5), (false, true));
+        assert!(reasons(&cuts, 5).contains("lstrip"));
+    }
+
+    /// The vocabulary of Dynamo's bug 12846.
+    #[test]
+    fn lagunas_bracket_is_the_head_of_its_eos() {
+        let added = [token(1, "〈|"), token(2, "|〉"), token(3, "〈|EOS|〉")];
+        let cuts = SafeCuts::audit(&added, None, None);
+        assert_eq!(verdicts(&cuts, 1), (true, false));
+        assert_eq!(reasons(&cuts, 1), "'〈|EOS|〉' begins with it");
+        // `〈|` before `〉` takes the bar.
+        assert_eq!(verdicts(&cuts, 2), (false, false));
+        assert_eq!(verdicts(&cuts, 3), (true, true));
+    }
+
+    #[test]
+    fn gemmas_runs_of_newlines_are_never_cut_at() {
+        let mut added: Vec<AddedToken> =
+            (1..=31).map(|length| token(length, &"\n".repeat(length as usize))).collect();
+        added.push(token(106, "<end_of_turn>"));
+        let cuts = SafeCuts::audit(&added, None, None);
+        assert!((1..=31).all(|id| verdicts(&cuts, id) == (false, false)));
+        assert_eq!(verdicts(&cuts, 106), (true, true));
+    }
+
+    #[test]
+    fn a_normalizer_that_looks_across_the_cut_hurts_normalized_tokens_only() {
+        let raw = token(1, "<s>");
+        let normalized = AddedToken { normalized: true, ..token(2, "</s>") };
+        let added = [raw, normalized];
+        for (normalizer, safe) in [
+            (json!(null), true),
+            (json!({"type": "Sequence", "normalizers": []}), true),
+            (json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"}), true),
+            (json!({"type": "Prepend", "prepend": "▁"}), false),
+            (json!({"type": "NFC"}), false),
+            (json!({"type": "Replace", "pattern": {"Regex": " +"}, "content": "▁"}), false),
+            (
+                json!({"type": "Sequence", "normalizers": [{"type": "Lowercase"}, {"type": "NFKC"}]}),
+                false,
+            ),
+        ] {
+            let cuts = SafeCuts::audit(&added, Some(&normalizer), None);
+            assert_eq!(verdicts(&cuts, 1), (true, true), "{normalizer}");
+            assert_eq!(verdicts(&cuts, 2), (safe, safe), "{normalizer}");
+        }
+    }
+
+    #[test]
+    fn what_is_done_to_the_first_piece_only_forbids_cuts_after() {
+        let added = [token(1, "<s>")];
+        let metaspace = |scheme: &str| json!({"type": "Metaspace", "prepend_scheme": scheme});
+        for (pre_tokenizer, after) in [
+            (metaspace("first"), false),
+            // Acts on every piece alike.
+            (metaspace("always"), true),
+            (metaspace("never"), true),
+            (
+                json!({"type": "Sequence", "pretokenizers": [{"type": "Digits"}, metaspace("first")]}),
+                false,
+            ),
+            (json!({"type": "SomethingNew"}), false),
+        ] {
+            let cuts = SafeCuts::audit(&added, None, Some(&pre_tokenizer));
+            assert_eq!(verdicts(&cuts, 1), (true, after), "{pre_tokenizer}");
+        }
+    }
+
+    #[test]
+    fn a_thousand_nested_tokens_are_audited_in_no_time() {
+        let mut added: Vec<AddedToken> = Vec::new();
+        for unit in ["\n", "\t", "▁", " ", "<", "</", "ab"] {
+            for length in 1..200 {
+                let id = TokenId::try_from(added.len()).unwrap_or_default();
+                added.push(token(id, &unit.repeat(length)));
+            }
+        }
+        let start = std::time::Instant::now();
+        let cuts = SafeCuts::audit(&added, None, None);
+        assert!(cuts.refused().count() > 1000);
+        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 }

@@ -1,5 +1,6 @@
 //! The reference encoder: Hugging Face `tokenizers`, the library that defines `tokenizer.json`.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use tokenizers::{
@@ -24,7 +25,8 @@ impl HfEncoder {
     /// # Errors
     /// [`Profile`](crate::ErrorKind::Profile): `tokenizers` cannot read the file, or numbers an
     /// added token otherwise than the file does (it looks ids up by content and counts on from
-    /// the vocabulary), or would panic on some text.
+    /// the vocabulary), or would panic on some text, or would take either of two added tokens for
+    /// one text.
     pub fn load(name: &str, json: &[u8], added: &[AddedToken]) -> Result<Self> {
         let mut tokenizer = Tokenizer::from_bytes(json)
             .map_err(|error| Error::profile(format!("{name}: {error}")).with_source(error))?;
@@ -41,6 +43,12 @@ impl HfEncoder {
             return Err(Error::profile(format!(
                 "{name}: `tokenizers` fails on texts with the added token '{strips}', which \
                  swallows white space after it, before '{blank}', which begins with white space"
+            )));
+        }
+        if let Some((first, second)) = twins(&tokenizer, added) {
+            return Err(Error::profile(format!(
+                "{name}: the added tokens '{first}' and '{second}' are the same text when \
+                 normalized, and `tokenizers` takes either"
             )));
         }
         tokenizer
@@ -73,6 +81,21 @@ fn bad_split(added: &[AddedToken]) -> Option<(&str, &str)> {
     added.iter().filter(|token| token.rstrip).find_map(|strips| {
         let mut same_scan = added.iter().filter(|token| token.normalized == strips.normalized);
         same_scan.find(blank).map(|blank| (strips.content.as_str(), blank.content.as_str()))
+    })
+}
+
+/// Two added tokens that are looked for as the same text; which one is found depends on the order
+/// of a hash map in `tokenizers`.
+fn twins<'a>(tokenizer: &Tokenizer, added: &'a [AddedToken]) -> Option<(&'a str, &'a str)> {
+    let mut seen: HashMap<String, &str> = HashMap::new();
+    let mut normalized = added.iter().filter(|token| token.normalized);
+    normalized.find_map(|token| {
+        let mut text = NormalizedString::from(token.content.as_str());
+        if let Some(normalizer) = tokenizer.get_normalizer() {
+            normalizer.normalize(&mut text).ok()?;
+        }
+        let first = seen.insert(text.get().to_owned(), &token.content)?;
+        Some((first, token.content.as_str()))
     })
 }
 

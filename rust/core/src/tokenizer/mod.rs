@@ -19,6 +19,7 @@ pub use self::choose::choose;
 pub use self::cuts::SafeCuts;
 pub use self::definition::Definition;
 pub(crate) use self::definition::to_json as added_token_json;
+pub(crate) use self::pieces::character_of as byte_level_character;
 
 /// Encodes one text run. Never adds a BOS or any other token of its own: what a prompt starts
 /// with is the family's business.

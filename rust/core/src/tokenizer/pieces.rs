@@ -183,9 +183,8 @@ fn byte_of(character: char) -> Option<u8> {
     TABLE.get(character as usize).copied().flatten()
 }
 
-/// The character that stands for a byte in GPT-2's alphabet; the inverse of decoding.
-#[cfg(test)]
-pub(super) fn character_of(byte: u8) -> Option<char> {
+/// The character that stands for a byte in GPT-2's alphabet.
+pub(crate) fn character_of(byte: u8) -> Option<char> {
     (0..ALPHABET_END)
         .filter_map(|code| char::from_u32(u32::try_from(code).ok()?))
         .find(|&character| byte_of(character) == Some(byte))

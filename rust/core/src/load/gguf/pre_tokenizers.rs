@@ -114,8 +114,10 @@ impl PreTokenizer {
         KNOWN.iter().map(|&(name, _)| name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The `pre_tokenizer` of a `tokenizer.json`.
-    pub(super) fn to_json(self) -> Value {
+    /// The `pre_tokenizer` of a `tokenizer.json`. `unknown` are the characters of the byte-level
+    /// alphabet that the vocabulary lacks: both llama.cpp and `tokenizers` drop them, but
+    /// `tokenizers` then merges what was on both sides. Keeping them apart prevents that.
+    pub(super) fn to_json(self, unknown: &[char]) -> Value {
         let byte_level = |use_regex: bool| {
             json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
                 "use_regex": use_regex})
@@ -124,18 +126,29 @@ impl PreTokenizer {
             json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated",
                 "invert": false})
         };
-        let sequence = |steps: Vec<Value>| json!({"type": "Sequence", "pretokenizers": steps});
-        match self.rule {
-            Rule::Gpt2 => byte_level(true),
-            Rule::DigitsThenGpt2 => sequence(vec![
-                json!({"type": "Digits", "individual_digits": true}),
-                byte_level(true),
-            ]),
-            Rule::Split(regex) => sequence(vec![split(regex), byte_level(false)]),
+        let mut steps = match self.rule {
+            Rule::Gpt2 => vec![byte_level(true)],
+            Rule::DigitsThenGpt2 => {
+                vec![json!({"type": "Digits", "individual_digits": true}), byte_level(true)]
+            }
+            Rule::Split(regex) => vec![split(regex), byte_level(false)],
             Rule::Splits(regexes) => {
                 let splits = regexes.iter().map(|regex| split(regex));
-                sequence(splits.chain([byte_level(false)]).collect())
+                splits.chain([byte_level(false)]).collect()
             }
+        };
+        if !unknown.is_empty() {
+            let escape = |&character: &char| {
+                [Some('\\').filter(|_| !character.is_alphanumeric()), Some(character)]
+            };
+            let any_of_them: String = unknown.iter().flat_map(escape).flatten().collect();
+            steps.push(split(&format!("[{any_of_them}]")));
+        }
+        // fastokens knows GPT-2's rule by this form.
+        if steps.len() == 1 {
+            steps.remove(0)
+        } else {
+            json!({"type": "Sequence", "pretokenizers": steps})
         }
     }
 }

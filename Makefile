@@ -95,7 +95,9 @@ $(STAMPS)/dev: pyproject.toml $(STAMPS)/build
 # The package itself, editable, with the demo engine. Maturin builds editables in release mode.
 $(STAMPS)/extension: $(RUST_SOURCES) $(CARGO_FILES) pyproject.toml $(STAMPS)/build
 	@echo "Building the native core and installing turnwire; the first time takes some minutes."
-	$(BIN)/python -m pip install --no-build-isolation --editable '.[demo]'
+	@$(BIN)/python -m pip install --verbose --no-build-isolation --editable '.[demo]' 2>&1 \
+	    | tee $(STAMPS)/extension.log | grep --line-buffered -E '^ *(Compiling|Finished) ' \
+	    || { cat $(STAMPS)/extension.log; exit 1; }
 	touch $@
 
 $(STAMPS)/vocab: scripts/fetch_vocabularies.py | $(STAMPS)/venv

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import socket as sockets
+from typing import Any, cast
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from running import RunningServer, connect, wait_for
+from turnwire.config import Config
+from turnwire.policy.auth import ANONYMOUS
+from turnwire.protocol.events import Event
+from turnwire.server.websocket import Connection
 
 SLOW = {"default": {"answer": {"text": "word " * 400}}, "tokens_per_second": 100}
 ENDLESS = {"default": {"fault": {"kind": "stall", "after_tokens": 1}}}
@@ -118,6 +123,43 @@ async def test_turns_of_one_key_are_limited(serve):
         await a.send({"type": "response.cancel"})
         await a.events()
         assert (await b.response("y", max_output_tokens=1))["status"] == "incomplete"
+
+
+async def test_being_told_to_come_back_later_costs_no_parent(serve):
+    script = {"rules": [{"when": {"contains": "quick"}, "answer": {"text": "done"}}], **SLOW}
+    server: RunningServer = serve(script, limits={"turns_per_principal": 1})
+    async with connect(server) as a, connect(server) as b:
+        parent = (await b.response("quick", store=False))["id"]
+        await a.create("x")
+        await a.until("response.output_text.delta")
+        error = await b.error("quick", previous_response_id=parent, store=False)
+        assert error["status"] == 429
+        await a.send({"type": "response.cancel"})
+        await a.events()
+        again = await b.response("quick", previous_response_id=parent, store=False)
+    assert again["status"] == "completed"
+
+
+async def test_one_batch_of_events_is_written_before_the_next():
+    """A terminal event that waits for a slow reader stays ahead of what the lane's next turn says:
+    the session has freed the lane by then."""
+    written: list[str] = []
+
+    async def send(message: Any) -> None:
+        await asyncio.sleep(0)
+        written.append(message["text"])
+
+    async def receive() -> Any:
+        return {"type": "websocket.disconnect"}
+
+    connection = Connection(
+        receive=receive, send=send, principal=ANONYMOUS, turns=cast("Any", None), config=Config()
+    )
+    batches = [[Event("e", f"{batch}.{n}".encode()) for n in range(3)] for batch in range(3)]
+    async with asyncio.TaskGroup() as tasks:
+        for batch in batches:
+            tasks.create_task(connection.write(batch))
+    assert written == [event.body.decode() for batch in batches for event in batch]
 
 
 async def test_a_silent_response_repeats_in_progress(serve):

@@ -19,7 +19,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
-from turnwire.errors import OverloadedError
+from turnwire.errors import OverloadedError, RateLimitError
 from turnwire.protocol.events import error_event
 from turnwire.protocol.session import (
     Cancel,
@@ -81,13 +81,18 @@ class WebSocketExchange:
         await self._connection.write(events)
 
     async def refuse(self, error: TurnwireError) -> None:
-        """Send one ``error`` event."""
+        """Send one ``error`` event.
+
+        Only the request's own fault costs it its parent: a client that was told to come back later
+        must find what it would continue.
+        """
         event = error_event(error, stream_id=self.stream_id)
+        come_back = isinstance(error, OverloadedError | RateLimitError)
         actions = self._connection.session.ended(
             self._ticket,
             response_id=None,
             state=None,
-            outcome=Outcome.FAILED,
+            outcome=Outcome.CANCELLED if come_back else Outcome.FAILED,
             now=time.monotonic(),
             terminal=[event],
         )
@@ -144,6 +149,7 @@ class Connection:
         self._deadline = config.server.write_deadline_seconds
         self._max_replies = limits.unread_replies
         self._replies: asyncio.Queue[_Reply] = asyncio.Queue()
+        self._writing = asyncio.Lock()
         self._exchanges: dict[Ticket[Node], WebSocketExchange] = {}
         self._tasks: asyncio.TaskGroup
         self._abort = abort
@@ -178,12 +184,15 @@ class Connection:
         self._decide(self.session.drain(OverloadedError(DRAINING)))
 
     async def write(self, events: Iterable[Event]) -> None:
-        """Write events in order, without letting other tasks in between while the socket takes it.
+        """Write events in order, and nobody else's between them.
+
+        First come, first served: a terminal event stays ahead of what the lane's next turn says,
+        however slowly the client reads.
 
         Raises ClientGoneError when the client is gone, or has not read for the write deadline.
         """
         try:
-            async with asyncio.timeout(self._deadline):
+            async with self._writing, asyncio.timeout(self._deadline):
                 for event in events:
                     await self._send({"type": "websocket.send", "text": event.body.decode()})
         except TimeoutError:

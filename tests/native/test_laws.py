@@ -1,12 +1,14 @@
 """The laws of the native core (DESIGN §5), against the naive model.
 
 Every property runs for each model and, where it bears on content, for both trusts. Conversations
-come whole and in turns; content comes plain and adversarial.
+come whole and in turns; content comes plain and adversarial. ``LAWS_FACTOR=20 pytest
+tests/native`` looks twenty times as hard.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -53,9 +55,10 @@ def raw(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def holds(check: Callable[..., None], *strategies: Any, examples: int = 100) -> None:
+def holds(check: Callable[..., None], *strategies: Any, examples: int = 150) -> None:
     """Runs a property inside a parametrized test (hypothesis dislikes the two mixed)."""
-    settings(deadline=None, max_examples=examples)(given(*strategies)(check))()
+    count = examples * int(os.environ.get("LAWS_FACTOR", "1"))
+    settings(deadline=None, max_examples=count)(given(*strategies)(check))()
 
 
 class Talk:
@@ -502,7 +505,7 @@ def test_law_5_around_sampled_spans(name):
             else:
                 same_ids(mine, other, model)
 
-    holds(check, conversations(max_blocks=3), st.data())
+    holds(check, conversations(max_blocks=3), st.data(), examples=300)
 
 
 def spoken(answer: Answer, model: naive.Model) -> list[tuple[str, str]]:

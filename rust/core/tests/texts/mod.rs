@@ -1,8 +1,13 @@
-//! Vocabularies from `make vocab`, and seeded texts that tokenizers have disagreed on.
+//! Vocabularies from `make vocab`, the oracle that encoders are compared with, and seeded texts
+//! that tokenizers have disagreed on.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tokenizers::Tokenizer;
+use turnwire_core::tokenizer::Encoder;
 
 /// A file that `make vocab` fetched.
 pub(crate) fn fetched(file: &str) -> PathBuf {
@@ -167,4 +172,32 @@ impl Random {
         }
         text
     }
+}
+
+/// The crate `tokenizers` over a `tokenizer.json`, called here and not through ours: as the file
+/// is, and without its added tokens.
+pub(crate) struct Oracle {
+    pub(crate) whole: Tokenizer,
+    ordinary: Tokenizer,
+}
+
+impl Oracle {
+    pub(crate) fn new(json: &[u8]) -> Self {
+        let whole = Tokenizer::from_bytes(json).unwrap();
+        let mut value: Value = serde_json::from_slice(json).unwrap();
+        value["added_tokens"] = json!([]);
+        let ordinary = Tokenizer::from_bytes(serde_json::to_vec(&value).unwrap()).unwrap();
+        Self { whole, ordinary }
+    }
+
+    pub(crate) fn encode(&self, text: &str, control: bool) -> Vec<u32> {
+        let tokenizer = if control { &self.whole } else { &self.ordinary };
+        tokenizer.encode(text, false).unwrap().get_ids().to_vec()
+    }
+}
+
+pub(crate) fn encode(encoder: &dyn Encoder, text: &str, control: bool) -> Vec<u32> {
+    let mut ids = Vec::new();
+    encoder.encode(text, control, &mut ids).unwrap();
+    ids
 }

@@ -156,9 +156,22 @@ class Node:
 
 @final
 class Chains:
-    """Every chain of one profile, in memory. Knows no response ids, lanes or principals."""
+    """Every chain of one profile, in memory. Knows no response ids, lanes or principals.
 
-    def __new__(cls, profile: Profile) -> Self: ...
+    Committed nodes are found again by what they say (see ``open``) until their bytes are more than
+    ``budget_bytes`` or nobody has used them for ``ttl_seconds``. A Node that somebody holds works on
+    after it has been forgotten here.
+    """
+
+    def __new__(
+        cls, profile: Profile, *, budget_bytes: int = 1 << 30, ttl_seconds: float = 3600.0
+    ) -> Self: ...
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of tokens, tapes and items of every chain, whoever holds it."""
+    @property
+    def findable(self) -> int:
+        """How many nodes can be found by what they say."""
     @property
     def profile(self) -> Profile: ...
     def open(
@@ -172,8 +185,13 @@ class Chains:
         parallel_tool_calls: bool = True,
         thinking: bool = True,
         generate: bool = True,
+        scope: Buffer | None = None,
     ) -> Turn:
-        """Begin a response after ``parent`` (None: a new chain).
+        """Begin a response after ``parent``; without one, after the longest beginning of ``input``
+        that is known in ``scope`` (None: look for nothing, and be found by nobody).
+
+        Items of a known beginning are compared in full. What the model sampled also stands for the
+        client's echo of it without its reasoning, or with a call's arguments spelled otherwise.
 
         ``input``, ``instructions``, ``tools`` and ``tool_choice`` are the request's raw JSON values
         (``null`` counts as absent; ``input`` may be a string or an array, empty with a parent). With
@@ -197,6 +215,9 @@ class Turn:
     @property
     def rendered(self) -> int:
         """Tokens encoded for this turn: its new items and its generation prompt."""
+    @property
+    def known_items(self) -> int:
+        """How many items of ``input`` were found in the scope's past instead of being rendered."""
     @property
     def open_micros(self) -> int:
         """How long ``open`` took, in microseconds."""

@@ -93,6 +93,26 @@ impl Item {
         }
     }
 
+    /// Arguments without the white space of their spelling, where they are JSON.
+    #[must_use]
+    pub fn canonical(arguments: &str) -> Cow<'_, str> {
+        let mut compact = String::with_capacity(arguments.len());
+        let written = json::value(arguments.as_bytes(), "arguments")
+            .and_then(|raw| json::write(raw, json::Style::Compact, "arguments", &mut compact));
+        if written.is_ok() { Cow::Owned(compact) } else { Cow::Borrowed(arguments) }
+    }
+
+    /// Bytes that it takes in memory, roughly.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let names = match self {
+            Self::Call { call_id, name, .. } => call_id.len() + name.len(),
+            Self::Output { call_id, .. } => call_id.len(),
+            Self::Message { .. } | Self::Reasoning { .. } => 0,
+        };
+        size_of::<Self>() + self.text().len() + names
+    }
+
     /// Whether a system or a developer message.
     #[must_use]
     pub fn is_instruction(&self) -> bool {

@@ -51,7 +51,7 @@ pub mod token;
 pub mod tokenizer;
 pub mod turn;
 
-pub use chain::{Node, View};
+pub use chain::{Budget, Node, View};
 pub use error::{Error, ErrorKind, Result};
 pub use family::Delta;
 pub use open::{Chains, OpenRequest};

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::chain::{Dropped, Node, Segment, Tail, Tape, View};
+use crate::chain::{Budget, Dropped, Index, Meter, Node, Segment, Tail, Tape, View};
 use crate::error::{Error, Result};
 use crate::family::Shown;
 use crate::family::render::{Group, group, shows};
@@ -19,7 +19,7 @@ use crate::header::{Header, RawHeader, ToolChoice};
 use crate::item::{Item, parse_input};
 use crate::profile::Profile;
 use crate::token::SpanKind;
-use crate::turn::{Constraint, Kind, Opened, Turn};
+use crate::turn::{Constraint, Kind, Opened, Turn, TurnParts};
 
 /// What of a request decides its prompt. Raw JSON values, parsed here and nowhere else (D1).
 #[derive(Debug, Clone, Copy)]
@@ -34,20 +34,29 @@ pub struct OpenRequest<'a> {
     pub thinking: bool,
     /// Whether the model is to speak; false for a warm-up.
     pub generate: bool,
+    /// Who may find this conversation again, and whose it may find; None to do neither.
+    pub scope: Option<&'a Arc<[u8]>>,
 }
 
-/// Every chain of one profile. Cheap to share; holds no chain itself, since nodes keep their
-/// ancestors alive.
+/// Every chain of one profile. Cheap to share. Nodes keep their ancestors alive; the index keeps
+/// nodes findable by what they say, within its budget.
 #[derive(Clone)]
 pub struct Chains {
     profile: Arc<Profile>,
+    index: Arc<Index>,
 }
 
 impl Chains {
     /// Chains of this profile.
     #[must_use]
-    pub fn new(profile: Arc<Profile>) -> Self {
-        Self { profile }
+    pub fn new(profile: Arc<Profile>, budget: Budget) -> Self {
+        Self { profile, index: Arc::new(Index::new(budget)) }
+    }
+
+    /// Where nodes are found by what they say.
+    #[must_use]
+    pub fn index(&self) -> &Index {
+        &self.index
     }
 
     /// The profile that every chain here is rendered with.
@@ -56,12 +65,23 @@ impl Chains {
         &self.profile
     }
 
-    /// Begins a response after `parent`.
+    /// Begins a response after `parent`; without one, after the longest beginning of the input
+    /// that the scope knows (D7).
     ///
     /// # Errors
     /// The client's mistakes, each naming its parameter, before anything has changed.
     pub fn open(&self, parent: Option<&Node>, request: OpenRequest<'_>) -> Result<Turn> {
-        let items = parse_input(request.input)?;
+        let mut items = parse_input(request.input)?;
+        let found = match (parent, request.scope) {
+            (None, Some(scope)) => self.index.find(scope, &items),
+            _ => None,
+        };
+        let mut known_items = 0;
+        if let Some((_, known)) = &found {
+            known_items = *known;
+            items.drain(..known);
+        }
+        let parent = parent.or(found.as_ref().map(|(node, _)| node));
         let header = Header::parse(request.header, parent.map(|node| &node.parts().header))?;
         if parent.is_none() && items.is_empty() && request.generate {
             return Err(Error::missing_parameter("input"));
@@ -79,16 +99,19 @@ impl Chains {
             }
             _ => None,
         };
-        let opened = plan.render(&self.profile, request)?;
-        Ok(Turn::new(
-            Arc::clone(&self.profile),
-            parent.cloned(),
+        let opened = plan.render(&self.profile, self.index.meter(), request)?;
+        Ok(Turn::new(TurnParts {
+            profile: Arc::clone(&self.profile),
+            index: Arc::clone(&self.index),
+            scope: request.scope.cloned(),
+            parent: parent.cloned(),
             header,
             items,
+            known_items,
             opened,
             unanswered,
             constraint,
-        ))
+        }))
     }
 }
 
@@ -259,7 +282,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    fn render(self, profile: &Profile, request: OpenRequest<'_>) -> Result<Opened> {
+    fn render(self, profile: &Profile, meter: &Meter, request: OpenRequest<'_>) -> Result<Opened> {
         let family = profile.family();
         let tail = self.parent.map_or(Tail::Empty, |node| node.parts().tail);
         let mut rendered = self.header.as_ref().map_or(0, |segment| segment.ids.len());
@@ -293,9 +316,9 @@ impl<'a> Plan<'a> {
         let (kind, mut tape) = match (self.kind, self.parent) {
             (Kind::Extend, Some(node)) => match node.take_tape() {
                 Some(tape) => (Kind::Extend, tape),
-                None => (Kind::Fork, copy(Some(node), self.keep)),
+                None => (Kind::Fork, copy(Some(node), self.keep, meter)),
             },
-            (kind, node) => (kind, copy(node, self.keep)),
+            (kind, node) => (kind, copy(node, self.keep, meter)),
         };
         for segment in &segments {
             tape.extend(&segment.ids);
@@ -323,11 +346,12 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn copy(node: Option<&Node>, keep: usize) -> Tape {
-    match node.filter(|_| keep > 0) {
+fn copy(node: Option<&Node>, keep: usize, meter: &Meter) -> Tape {
+    let tape = match node.filter(|_| keep > 0) {
         Some(node) => node.lineage().tape(keep),
         None => Tape::from_parts([], 0),
-    }
+    };
+    tape.metered(meter)
 }
 
 fn segment(ids: Vec<u32>, kind: SpanKind, items: std::ops::Range<usize>) -> Segment {

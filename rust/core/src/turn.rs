@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::chain::{Dropped, Node, NodeParts, Segment, Tail, Tape, View, spans};
+use crate::chain::{Dropped, Index, Node, NodeParts, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
 use crate::family::{Calls, Delta, OutputParser};
@@ -88,12 +88,29 @@ enum Stage {
     Gone,
 }
 
+/// What a turn is made of.
+pub(crate) struct TurnParts {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) scope: Option<Arc<[u8]>>,
+    pub(crate) parent: Option<Node>,
+    pub(crate) header: Arc<Header>,
+    pub(crate) items: Vec<Arc<Item>>,
+    pub(crate) known_items: usize,
+    pub(crate) opened: Opened,
+    pub(crate) unanswered: Vec<(String, String)>,
+    pub(crate) constraint: Option<Constraint>,
+}
+
 /// One response in the making. Dropping it is an abort.
 pub struct Turn {
     profile: Arc<Profile>,
+    index: Arc<Index>,
+    scope: Option<Arc<[u8]>>,
     parent: Option<Node>,
     header: Arc<Header>,
     items: Vec<Arc<Item>>,
+    known_items: usize,
     opened: Opened,
     prompt: View,
     unanswered: Vec<(String, String)>,
@@ -107,37 +124,39 @@ pub struct Turn {
 }
 
 impl Turn {
-    pub(crate) fn new(
-        profile: Arc<Profile>,
-        parent: Option<Node>,
-        header: Arc<Header>,
-        items: Vec<Arc<Item>>,
-        opened: Opened,
-        unanswered: Vec<(String, String)>,
-        constraint: Option<Constraint>,
-    ) -> Self {
-        let calls = match header.choice {
+    pub(crate) fn new(parts: TurnParts) -> Self {
+        let calls = match parts.header.choice {
             ToolChoice::Auto => Calls::Free,
             ToolChoice::Required(_) => Calls::Forced,
             ToolChoice::None => Calls::Forbidden,
         };
-        let parser = profile.family().parser(opened.thinking, calls);
+        let opened = parts.opened;
         Self {
             detokenizer: Detokenizer::new(),
-            parser,
+            parser: parts.profile.family().parser(opened.thinking, calls),
             prompt: opened.tape.view(),
             stage: if opened.generate { Stage::Open } else { Stage::Finished },
-            profile,
-            parent,
-            header,
-            items,
+            profile: parts.profile,
+            index: parts.index,
+            scope: parts.scope,
+            parent: parts.parent,
+            header: parts.header,
+            items: parts.items,
+            known_items: parts.known_items,
             opened,
-            unanswered,
-            constraint,
+            unanswered: parts.unanswered,
+            constraint: parts.constraint,
             sampled: 0,
             last: None,
             outputs: Vec::new(),
         }
+    }
+
+    /// How many of the request's items were found in the past, and so are not among
+    /// [`items`](Self::items).
+    #[must_use]
+    pub fn known_items(&self) -> usize {
+        self.known_items
     }
 
     /// How the prompt came from the parent's tokens.
@@ -308,6 +327,7 @@ impl Turn {
         let mut tape = std::mem::replace(&mut opened.tape, Tape::from_parts([], 0));
         let mut segments = std::mem::take(&mut opened.segments);
         let mut items = std::mem::take(&mut self.items);
+        let input_items = items.len();
         let mut dropped = opened.dropped;
         let mut tail = opened.tail;
         let mut unanswered = std::mem::take(&mut self.unanswered);
@@ -346,12 +366,23 @@ impl Turn {
                 glue: false,
             });
         }
-        Ok(Node::new(NodeParts {
+        let before = self.parent.as_ref().map_or([0; 32], |node| node.parts().fingerprint);
+        let fingerprint =
+            items.iter().fold(before, |row, item| self.index.extend(&row, item.as_ref()));
+        // A turn that said nothing, or was cut off while it thought, has the fingerprint of the
+        // row before it, which it is not.
+        let spoke = !self.opened.generate || items.len() > input_items;
+        let ends_well =
+            !matches!(items.last().map(Arc::as_ref), None | Some(Item::Reasoning { .. }));
+        let findable = spoke && ends_well;
+        let node = Node::new(NodeParts {
             parent: self.parent.take(),
             base: self.opened.base.take(),
             segments,
             token_count: tape.len(),
             items,
+            input_items,
+            fingerprint,
             header: Arc::clone(&self.header),
             leading: self.opened.leading,
             tail,
@@ -359,7 +390,12 @@ impl Turn {
             has_query: self.opened.has_query,
             dropped,
             tape: Some(tape),
-        }))
+            meter: self.index.meter().clone(),
+        });
+        if let Some(scope) = self.scope.as_ref().filter(|_| findable) {
+            self.index.insert(scope, &node);
+        }
+        Ok(node)
     }
 
     fn first_item(&self) -> usize {

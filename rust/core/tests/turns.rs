@@ -4,71 +4,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use std::path::Path;
-use std::sync::{Arc, LazyLock};
+mod qwen;
 
-use turnwire_core::family::Answer;
+use qwen::{CHAINS, LS, call_ids, calls, commit, open, output, request, says, text};
 use turnwire_core::header::RawHeader;
-use turnwire_core::{Chains, Delta, ErrorKind, Kind, Node, OpenRequest, Profile, Trust, Turn};
-
-static CHAINS: LazyLock<Chains> = LazyLock::new(|| {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/vocab/qwen3");
-    assert!(directory.exists(), "the Qwen3 vocabulary is missing: run `make vocab`");
-    Chains::new(Arc::new(Profile::from_hf(&directory, Trust::Strict).unwrap()))
-});
-
-const LS: &[u8] = br#"[{"type":"function","name":"ls","parameters":{"type":"object"}}]"#;
-
-fn request(input: &str) -> OpenRequest<'_> {
-    OpenRequest {
-        input: input.as_bytes(),
-        header: RawHeader::default(),
-        parallel_tool_calls: true,
-        thinking: true,
-        generate: true,
-    }
-}
-
-fn open(parent: Option<&Node>, input: &str) -> Turn {
-    CHAINS.open(parent, request(input)).unwrap()
-}
-
-fn text(turn: &Turn) -> String {
-    CHAINS.profile().decode(&turn.prompt().to_vec()).unwrap()
-}
-
-fn says(text: &str) -> Vec<u32> {
-    let answer = Answer { text: Some(text.into()), ..Answer::default() };
-    CHAINS.profile().encode_answer(&answer).unwrap()
-}
-
-fn calls(reasoning: Option<&str>, names: &[&str]) -> Vec<u32> {
-    let answer = Answer {
-        reasoning: reasoning.map(Into::into),
-        text: None,
-        calls: names.iter().map(|name| ((*name).into(), "{}".into())).collect(),
-    };
-    CHAINS.profile().encode_answer(&answer).unwrap()
-}
-
-fn commit(mut turn: Turn, ids: &[u32]) -> (Node, Vec<Delta>) {
-    let mut deltas = Vec::new();
-    turn.push(ids, &mut deltas).unwrap();
-    turn.finish(&mut deltas).unwrap();
-    (turn.commit().unwrap(), deltas)
-}
-
-fn call_ids(deltas: &[Delta]) -> Vec<String> {
-    let id = |delta: &Delta| match delta {
-        Delta::Call { call_id, .. } => Some(call_id.clone()),
-        _ => None,
-    };
-    deltas.iter().filter_map(id).collect()
-}
-
-fn output(call_id: &str, text: &str) -> String {
-    format!(r#"[{{"type":"function_call_output","call_id":"{call_id}","output":"{text}"}}]"#)
-}
+use turnwire_core::{ErrorKind, Kind, OpenRequest};
 
 #[test]
 fn a_tip_is_extended_in_place_and_forked_by_a_copy() {

@@ -1,12 +1,15 @@
 //! `Chains` opens turns; `Node` is a committed one.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use pyo3::prelude::*;
-use turnwire_core::OpenRequest;
 use turnwire_core::chain::spans;
 use turnwire_core::header::RawHeader;
+use turnwire_core::{Budget, Error, OpenRequest};
 
 use crate::buffer::{self, TokenBuffer};
-use crate::error::detached;
+use crate::error::{detached, raise};
 use crate::profile::Profile;
 use crate::turn::{Span, Turn};
 
@@ -43,9 +46,26 @@ pub(crate) struct Chains {
 #[pymethods]
 impl Chains {
     #[new]
-    fn new(profile: &Bound<'_, Profile>) -> Self {
-        let chains = turnwire_core::Chains::new(std::sync::Arc::clone(&profile.get().0));
-        Self { chains, profile: profile.clone().unbind() }
+    #[pyo3(signature = (profile, *, budget_bytes = 1 << 30, ttl_seconds = 3600.0))]
+    fn new(profile: &Bound<'_, Profile>, budget_bytes: usize, ttl_seconds: f64) -> PyResult<Self> {
+        let py = profile.py();
+        let ttl = Duration::try_from_secs_f64(ttl_seconds).map_err(|error| {
+            let detail = format!("ttl_seconds: {error}");
+            raise(py, &Error::invalid_value("ttl_seconds", detail))
+        })?;
+        let budget = Budget { bytes: budget_bytes, ttl };
+        let chains = turnwire_core::Chains::new(Arc::clone(&profile.get().0), budget);
+        Ok(Self { chains, profile: profile.clone().unbind() })
+    }
+
+    #[getter]
+    fn held_bytes(&self) -> usize {
+        self.chains.index().meter().bytes()
+    }
+
+    #[getter]
+    fn findable(&self) -> usize {
+        self.chains.index().len()
     }
 
     #[getter]
@@ -55,7 +75,7 @@ impl Chains {
 
     #[pyo3(signature = (
         parent, input, *, instructions = None, tools = None, tool_choice = None,
-        parallel_tool_calls = true, thinking = true, generate = true
+        parallel_tool_calls = true, thinking = true, generate = true, scope = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python signature")]
     fn open(
@@ -69,6 +89,7 @@ impl Chains {
         parallel_tool_calls: bool,
         thinking: bool,
         generate: bool,
+        scope: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Turn> {
         let started = std::time::Instant::now();
         let parent = parent.map(|node| node.get().0.clone());
@@ -76,6 +97,7 @@ impl Chains {
         let instructions = instructions.map(buffer::bytes).transpose()?;
         let tools = tools.map(buffer::bytes).transpose()?;
         let tool_choice = tool_choice.map(buffer::bytes).transpose()?;
+        let scope: Option<Arc<[u8]>> = scope.map(buffer::bytes).transpose()?.map(Into::into);
         let turn = detached(py, || {
             let request = OpenRequest {
                 input: &input,
@@ -87,6 +109,7 @@ impl Chains {
                 parallel_tool_calls,
                 thinking,
                 generate,
+                scope: scope.as_ref(),
             };
             self.chains.open(parent.as_ref(), request)
         })?;

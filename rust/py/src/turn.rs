@@ -189,6 +189,11 @@ impl Turn {
     }
 
     #[getter]
+    fn known_items(&self, py: Python<'_>) -> PyResult<usize> {
+        self.read(py, turnwire_core::Turn::known_items)
+    }
+
+    #[getter]
     fn open_micros(&self) -> u64 {
         self.open_micros
     }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::chain::{Tape, View};
+use crate::chain::{Fingerprint, Held, Meter, Tape, View};
 use crate::header::Header;
 use crate::item::Item;
 use crate::token::{Origin, Span, SpanKind, TokenId};
@@ -68,6 +68,10 @@ pub struct NodeParts {
     pub token_count: usize,
     /// This turn's items: its input, then its output.
     pub items: Vec<Arc<Item>>,
+    /// How many of them are input.
+    pub input_items: usize,
+    /// Identifies all items of the chain up to here.
+    pub fingerprint: Fingerprint,
     /// The header that its prompt was rendered with.
     pub header: Arc<Header>,
     /// How many of the chain's first items stand in the header's span.
@@ -82,7 +86,12 @@ pub struct NodeParts {
     pub dropped: Dropped,
     /// The flat tokens, for the turn that extends this one.
     pub tape: Option<Tape>,
+    /// What counts its memory.
+    pub meter: Meter,
 }
+
+/// Bytes of a node beside its tokens and items, roughly: itself, and its place in the index.
+const NODE_BYTES: usize = 512;
 
 /// A committed turn; cloning shares it. Keeps its ancestors alive.
 #[derive(Debug, Clone)]
@@ -93,6 +102,7 @@ struct Inner {
     parts: NodeParts,
     first_item: usize,
     tape: Mutex<Option<Tape>>,
+    _held: Held,
 }
 
 /// A node's own segments, walked from the root of its tokens.
@@ -104,7 +114,13 @@ impl Node {
     pub fn new(mut parts: NodeParts) -> Self {
         let first_item = parts.parent.as_ref().map_or(0, Node::item_count);
         let tape = Mutex::new(parts.tape.take());
-        Self(Arc::new(Inner { parts, first_item, tape }))
+        // A segment that has moved here is counted where it came from.
+        let own = parts.segments.iter().filter(|segment| Arc::strong_count(&segment.ids) == 1);
+        let tokens: usize = own.map(|segment| size_of_val(segment.ids.as_ref())).sum();
+        let segments = size_of_val(parts.segments.as_slice());
+        let items: usize = parts.items.iter().map(|item| item.bytes()).sum();
+        let held = parts.meter.hold(NODE_BYTES + tokens + segments + items);
+        Self(Arc::new(Inner { parts, first_item, tape, _held: held }))
     }
 
     /// Everything that was handed over, but for the tape.
@@ -138,6 +154,55 @@ impl Node {
                 }
             }
             next = node.0.parts.parent.as_ref();
+        }
+        newest_first.reverse();
+        newest_first
+    }
+
+    /// Whether `given` says what this chain's items say, as a client that sends everything would
+    /// say it. What the model sampled is recognised in the client's spelling: without its
+    /// reasoning, or with the arguments of a call written otherwise.
+    #[must_use]
+    pub fn echoes(&self, given: &[Arc<Item>]) -> bool {
+        let mut given = given.iter().map(Arc::as_ref).peekable();
+        let blank = |item: &Item| matches!(item, Item::Reasoning { text } if text.is_empty());
+        for (item, sampled) in self.items_sampled() {
+            if let Item::Reasoning { .. } = item.as_ref() {
+                if given.next_if(|next| *next == item.as_ref() || sampled && blank(next)).is_none()
+                    && (!sampled || matches!(given.peek(), Some(Item::Reasoning { .. })))
+                {
+                    return false;
+                }
+                continue;
+            }
+            while given.next_if(|next| blank(next)).is_some() {}
+            let same = match (item.as_ref(), given.next()) {
+                (
+                    Item::Call { call_id, name, arguments },
+                    Some(Item::Call { call_id: id, name: named, arguments: spelled }),
+                ) if sampled => {
+                    (call_id, name) == (id, named)
+                        && Item::canonical(arguments) == Item::canonical(spelled)
+                }
+                (item, next) => Some(item) == next,
+            };
+            if !same {
+                return false;
+            }
+        }
+        given.next().is_none()
+    }
+
+    /// Every item of the chain, oldest first, and whether the model sampled it.
+    fn items_sampled(&self) -> Vec<(Arc<Item>, bool)> {
+        let mut newest_first = Vec::with_capacity(self.item_count());
+        let mut next = Some(self);
+        while let Some(node) = next {
+            let parts = &node.0.parts;
+            for (index, item) in parts.items.iter().enumerate().rev() {
+                newest_first.push((Arc::clone(item), index >= parts.input_items));
+            }
+            next = parts.parent.as_ref();
         }
         newest_first.reverse();
         newest_first

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::chain::{Held, Meter};
 use crate::token::TokenId;
 
 /// Room for a typical turn (886 appended, 184 sampled; TraceLab), so that most turns after a copy
@@ -20,6 +21,7 @@ const HEADROOM: usize = 2048;
 pub struct Tape {
     buffer: Arc<Vec<AtomicU32>>,
     len: usize,
+    held: Option<Held>,
 }
 
 /// An unchanging view of a tape's first tokens; cheap to clone.
@@ -39,7 +41,18 @@ impl Tape {
         }
         let len = buffer.len();
         buffer.resize_with(capacity.max(len), AtomicU32::default);
-        Self { buffer: Arc::new(buffer), len }
+        Self { buffer: Arc::new(buffer), len, held: None }
+    }
+
+    /// Counts its memory in `meter` for as long as it lives.
+    #[must_use]
+    pub fn metered(mut self, meter: &Meter) -> Self {
+        self.held = Some(meter.hold(self.bytes()));
+        self
+    }
+
+    fn bytes(&self) -> usize {
+        self.buffer.len() * size_of::<TokenId>()
     }
 
     /// Tokens on the tape.
@@ -89,6 +102,10 @@ impl Tape {
         buffer.extend(self.buffer[..self.len].iter().map(|id| AtomicU32::new(id.load(Relaxed))));
         buffer.resize_with(capacity, AtomicU32::default);
         self.buffer = Arc::new(buffer);
+        let bytes = self.bytes();
+        if let Some(held) = &mut self.held {
+            held.resize(bytes);
+        }
     }
 
     /// The tokens so far. O(1).

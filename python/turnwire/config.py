@@ -268,7 +268,7 @@ class Config(BaseSettings):
         return not is_loopback(self.server.host)
 
     def check(self) -> None:
-        """Raise ConfigError for a combination that is not safe or cannot work (D11)."""
+        """Raise ConfigError for a combination that is not safe or cannot work."""
         if self.public and not self.auth.keys and self.auth.anonymous != "everywhere":
             raise ConfigError(
                 f"server.host is {self.server.host}, which other machines can reach, and there are "

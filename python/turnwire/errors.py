@@ -28,7 +28,8 @@
         └── ProfileError                a model's files cannot be used
 
 The native core raises these very classes (rust/py/src/error.rs names them). ``type``, ``code``
-and ``status`` follow OpenAI's error object; see docs/protocol.md for the catalogue.
+and ``status`` follow OpenAI's error object; see docs/protocol.md for the catalogue, and
+docs/design.md for how far each reaches.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ class TooLargeError(RequestError):
 
 
 class UpgradeRequiredError(RequestError):
-    """WebSocket is off: HTTP 426 sends clients to plain HTTP at once (protocol H10)."""
+    """WebSocket is off: upon HTTP 426 Codex goes on over plain HTTP at once."""
 
     code = "websocket_disabled"
     status = 426

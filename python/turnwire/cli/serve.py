@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from turnwire.server.app import Service
 
 CODEX_CONTEXT = 32 * 1024
-"""Tokens that Codex needs to be of any use: its first request alone is about 10k (codex.md §1)."""
+"""Tokens that Codex needs to be of any use: its first request alone is about 10k (0.171.0)."""
 
 
 def serve_until_stopped(config: Config) -> None:

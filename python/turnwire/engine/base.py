@@ -1,4 +1,4 @@
-"""What an engine is: token ids in, token ids out (D9).
+"""What an engine is: token ids in, token ids out (docs/design.md, D9).
 
 Engines know no items, no text and no wire events. ``server/turns.py`` builds an
 :class:`EngineRequest` from a turn's prompt and reads :class:`EngineOutput` until one of them
@@ -71,7 +71,7 @@ class EngineRequest:
     """Same value, same prefix cache where the engine has several (a connection's id)."""
     last_item: LastItem | None = None
     cache_scope: str = ""
-    """Only requests with the same value may find each other's tokens in the prefix cache (D7)."""
+    """Only requests with the same value may find each other's tokens in the prefix cache."""
 
 
 @dataclass(frozen=True, slots=True)

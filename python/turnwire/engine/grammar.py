@@ -1,7 +1,7 @@
 """A forced tool call as a grammar for llama.cpp.
 
 The grammar is in the Lark dialect of llguidance, which the xllamacpp wheel is built with: it takes
-JSON schemas as they are, in Rust, with limits of its own. Two traps:
+JSON schemas as they are, in Rust, with limits of its own. Two traps (docs/engines.md):
 
 - llama.cpp samples *without* any constraint, and without an error, when llguidance refuses a
   grammar. Every new schema must therefore be probed first: :func:`probe_grammar`.

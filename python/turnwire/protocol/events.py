@@ -25,7 +25,7 @@ class Event(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Tokens of one response; ``cached_tokens`` is what the engine reported, else 0 (DESIGN §4)."""
+    """Tokens of one response; ``cached_tokens`` is what the engine reported, else 0."""
 
     input_tokens: int
     cached_tokens: int = 0
@@ -38,18 +38,19 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 def lane_fragment(stream_id: str | None) -> bytes:
-    """Echo ``stream_id``, in a fragment: nothing at all on the default lane (protocol L4)."""
+    """Echo ``stream_id``, in a fragment: nothing at all on the default lane."""
     return b"" if stream_id is None else b',"stream_id":' + encode(stream_id)
 
 
 def error_event(
     error: TurnwireError, *, sequence_number: int = 0, stream_id: str | None = None
 ) -> Event:
-    """Make the nested ``error`` event of a WebSocket (protocol §6.1).
+    """Make the nested ``error`` event of a WebSocket (docs/protocol.md, Errors).
 
     It is for failures before ``response.created`` and ends its turn: nothing may follow it for
-    that request. All four keys, ``status`` and ``sequence_number`` are always there, because some
-    client drops the frame without any one of them (ecosystem §1.3).
+    that request. All four keys, ``status`` and ``sequence_number`` are always there:
+    Codex ignores one without ``status``, the Vercel AI SDK one without ``sequence_number``, and
+    Open Responses' suite wants all four keys.
     """
     headers = error_headers(error)
     body = b'{"type":"error","sequence_number":%d,"status":%d%b,"error":%b%b}' % (
@@ -64,14 +65,14 @@ def error_event(
                 "param": error.param,
             }
         ),
-        # Codex reads the wait from a map beside `error`, not inside it (protocol §6.1).
+        # Codex reads the wait from a map beside `error`, not inside it.
         b',"headers":' + encode(headers) if headers else b"",
     )
     return Event("error", body)
 
 
 def error_body(error: TurnwireError) -> bytes:
-    """Make the body of an HTTP error, with all four keys (protocol §14)."""
+    """Make the body of an HTTP error, with the four keys of OpenAI's ``Error`` schema."""
     return encode(
         {
             "error": {
@@ -94,7 +95,7 @@ def error_headers(error: TurnwireError) -> dict[str, str]:
 def steer_failed(
     *, code: str, message: str, previous_response_id: str, steer_input: bytes, stream_id: str | None
 ) -> Event:
-    """Decline a ``response.steer`` (protocol §7.2), giving its input back.
+    """Decline a ``response.steer``, giving its input back as OpenAI's event does.
 
     It belongs to no response's count of events, so its ``sequence_number`` is 0.
     """
@@ -116,11 +117,11 @@ FailureCode = Literal[
 
 
 def failure_code(error: TurnwireError) -> FailureCode:
-    """Name a failure for ``response.error.code`` (protocol §6.3).
+    """Name a failure for ``response.error.code`` (docs/protocol.md, Errors).
 
     The published values are a closed list and strict clients check it; ``context_length_exceeded``
     is added because Codex has a text of its own for it. Overload reads ``server_error``: Codex
-    takes ``server_is_overloaded`` for final, ``server_error`` for worth a retry (codex.md §3).
+    takes ``server_is_overloaded`` for final, ``server_error`` for worth a retry.
     """
     if isinstance(error, ContextLengthError):
         return "context_length_exceeded"
@@ -130,7 +131,7 @@ def failure_code(error: TurnwireError) -> FailureCode:
 
 
 class ResponseObject:
-    """The Response object of one response (protocol §9), in fragments.
+    """The Response object of one response, in fragments.
 
     What never changes, with the core's echo of ``tools``, ``instructions`` and ``tool_choice``
     spliced in as it is, is encoded once; ``render`` adds what does.
@@ -223,7 +224,7 @@ def _usage(usage: Usage | None) -> bytes:
     return encode(
         {
             "input_tokens": usage.input_tokens,
-            # Required by openai's model, whatever a server's cache is (ecosystem §0.5).
+            # Both keys are required by openai-python's model of usage, whatever a server caches.
             "input_tokens_details": {
                 "cached_tokens": usage.cached_tokens,
                 "cache_write_tokens": 0,

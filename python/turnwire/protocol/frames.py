@@ -1,9 +1,10 @@
 """What a client may say: frames and HTTP bodies, decoded.
 
 Only the envelope is decoded here. ``input``, ``instructions``, ``tools`` and ``tool_choice`` stay
-raw JSON and are parsed once, by the core (D1); their errors come from there. Unknown top-level
-fields are ignored, because clients send private ones (Codex: ``client_metadata``) and new ones
-appear every month; what a field *means* is checked strictly, in :mod:`turnwire.protocol.validate`.
+raw JSON and are parsed once, by the core (docs/design.md, D1); their errors come from there.
+Unknown top-level fields are ignored, because clients send private ones (Codex:
+``client_metadata``) and new ones appear every month; what a field *means* is checked strictly, in
+:mod:`turnwire.protocol.validate`.
 
 Nothing of msgspec leaves this module: every failure is a RequestError with a message in the manner
 of OpenAI's and the parameter's path.
@@ -67,7 +68,7 @@ class PromptCacheOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of ``POST /v1/responses`` and of ``response.create`` (protocol §3.2).
+    """The body of ``POST /v1/responses`` and of ``response.create`` (docs/protocol.md).
 
     A Raw field is ``b""`` when absent and may hold the JSON ``null``; :func:`given` says whether it
     holds a value. None means absent or ``null`` everywhere else. Raw fields are views of the
@@ -117,7 +118,7 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warm_up(self) -> bool:
-        """Whether nothing is to be sampled (protocol §3.3)."""
+        """Whether nothing is to be sampled."""
         options = self.prompt_cache_options
         return self.generate is False or (options is not None and options.prewarm is True)
 
@@ -154,7 +155,7 @@ class CancelFrame(
     """``response.cancel``, an extension that Pipecat sends.
 
     Its fields may be any JSON: what names no active response is ignored, as a reply with an error
-    would be charged to a turn (protocol §3.1).
+    would be charged to a turn.
     """
 
     response_id: Any = None
@@ -164,11 +165,11 @@ class CancelFrame(
 class InterruptFrame(
     CancelFrame, frozen=True, kw_only=True, tag_field="type", tag="response.interrupt"
 ):
-    """``response.interrupt``, which Codex knows: the same as a cancel (codex.md §1)."""
+    """``response.interrupt``, which is in Codex (0.169 on): the same as a cancel."""
 
 
 class SteerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="response.steer"):
-    """``response.steer`` (protocol §7), which this server declines."""
+    """``response.steer``, which this server declines (docs/compatibility.md)."""
 
     previous_response_id: Any = None
     input: Raw = _ABSENT
@@ -238,7 +239,7 @@ def decode_create(body: bytes) -> CreateRequest:
 
 
 def decode_frame(data: str | bytes) -> Frame:
-    """Decode a WebSocket frame, text or binary (protocol §3.1).
+    """Decode a WebSocket frame, text or binary.
 
     Raises RequestError for what is not a JSON object with a string ``type``, InvalidStreamIdError
     for a create's ``stream_id`` that is not a string, and InvalidValueError for another field of

@@ -1,8 +1,9 @@
 """The lanes of a connection: who waits, who runs, who starts next, and each one's latest response.
 
 First in, first out within a lane; concurrent across lanes up to a cap, the oldest head first
-(protocol §4). A lane has no memory but its latest response, which is all that a connection keeps
-(C1): whoever continues it holds it from its start on, so replacing it hurts no running turn (L10).
+(docs/protocol.md, Lanes and Continuing). A lane has no memory but its latest response, which is all
+that a connection keeps: whoever continues it holds it from its start on, so replacing it hurts no
+running turn.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Lane(Generic[StateT]):
         return self.phase is LanePhase.IDLE and not self.waiting
 
     def evict(self, response_id: str | None) -> None:
-        """Forget the latest response if it is this one: only the referenced id goes (C6 to C8)."""
+        """Forget the latest response if it is this one: only the referenced id goes."""
         if self.latest is not None and self.latest[0] == response_id:
             self.latest = None
 
@@ -76,7 +77,7 @@ class Lanes(Generic[StateT]):
 
     @property
     def named(self) -> int:
-        """How many ``stream_id`` s were ever used; the default lane is not one (L6)."""
+        """How many ``stream_id`` s were ever used; the default lane is not one."""
         return len(self._lanes) - 1
 
     def get(self, name: str | None) -> Lane[StateT] | None:
@@ -91,7 +92,7 @@ class Lanes(Generic[StateT]):
         return None
 
     def find(self, response_id: str | None) -> StateT | None:
-        """Look for a response that can be continued, on any lane (C2)."""
+        """Look for a response that can be continued, on any lane."""
         for lane in self:
             if lane.latest is not None and lane.latest[0] == response_id:
                 return lane.latest[1]
@@ -142,7 +143,7 @@ class Lanes(Generic[StateT]):
         return None
 
     def start_next(self) -> list[Start[StateT]]:
-        """Start the oldest heads of idle lanes, as many as the cap leaves room for (L5, L13)."""
+        """Start the oldest heads of idle lanes, as many as the cap leaves room for."""
         heads: list[tuple[Ticket[StateT], Lane[StateT]]] = []
         for lane in self:
             if lane.phase is LanePhase.IDLE and lane.waiting:

@@ -1,25 +1,26 @@
 """The state machines of the protocol, as tables; ``output.py`` and ``session.py`` walk them.
 
 **A response.** It is created, then in progress, then it ends, once. ``response.in_progress`` may be
-said again at any time before the end: it is the keep-alive that every client tolerates (protocol,
-corrections). Items may come only while it is in progress. A failure may strike, and a cancel may
-arrive, as soon as it is created. Nothing follows the terminal event, because clients charge
-whatever follows to their next turn (codex.md §2). A cancelled response ends in
-``response.incomplete``, since no event is called after it; its status says ``cancelled`` (D4).
+said again at any time before the end: it is the keep-alive that every client tolerates. Items may
+come only while it is in progress. A failure may strike, and a cancel may arrive, as soon as it is
+created. Nothing follows the terminal event, because clients charge whatever follows to their next
+turn. A cancelled response ends in ``response.incomplete``, since no event is called after it; its
+status says ``cancelled`` (docs/design.md, D4).
 
 **An item.** It is announced, its part (if it has one) is announced, its deltas follow, then each
 ``done`` repeats the whole, innermost first. Items never overlap: the next is announced only after
-the last was done, and output indices count up from 0 in that order (protocol E3, §8.2). A response
-that ends short closes its last item as ``incomplete``; one that fails leaves an open item open,
-because a client would take a closed one for good: Codex runs a call on ``output_item.done``.
+the last was done, and output indices count up from 0 in that order (openai-node throws otherwise).
+A response that ends short closes its last item as ``incomplete``; one that fails leaves an open
+item open, because a client would take a closed one for good: Codex runs a call on
+``output_item.done``.
 
 **A ticket** is one accepted ``response.create``. It waits on its lane, is active from its start to
 its end, and may be told to stop in between, at most once. One that never started can only be
 refused. Nothing leads out of ``ENDED``: a second end is a bug that the table catches.
 
-**A lane** is idle or busy with one ticket (protocol L2): first in, first out, and the next starts
+**A lane** is idle or busy with one ticket: first in, first out, and the next starts
 only when the last has ended. Lanes do not wait for each other, except for the connection's cap on
-active responses (L5).
+active responses.
 
 **A session** is open; then, at its age limit or on drain, closing: it admits and starts nothing
 more, and closes when nothing is active. A lost socket closes it at once.
@@ -110,7 +111,7 @@ ITEMS: Final[Mapping[ItemKind, ItemGrammar]] = {
         closing=("response.function_call_arguments.done", "response.output_item.done"),
     ),
 }
-"""The order of events per output kind (protocol §8.2)."""
+"""The order of events per output kind, as OpenAI documents it."""
 
 ITEM_OF: Final[Mapping[str, ItemKind]] = {
     "text": "message",

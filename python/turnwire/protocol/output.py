@@ -56,8 +56,8 @@ class DeltaLike(Protocol):
 
 _PREFIX: dict[ItemKind, str] = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 
-# Constant tails of items and events, by kind. `logprobs` is there although always empty: LiveKit's
-# strict models need it (ecosystem §1.3). `summary` likewise: without it Codex drops the item.
+# Constant tails of items and events, by kind. `logprobs` is there although always empty, since
+# LiveKit validates with openai-python's strict models; without `summary` Codex drops the item.
 _PART = {
     "message": b'{"type":"output_text","text":%b,"annotations":[],"logprobs":[]}',
     "reasoning": b'{"type":"reasoning_text","text":%b}',
@@ -122,7 +122,7 @@ class _Item:
     def done(self, text: bytes) -> bytes:
         """Encode the fields with which the item's ``*.done`` event repeats the whole ``text``."""
         if self.kind == "function_call":
-            # `name` is required by OpenAI's schema, though its SDK has dropped it (protocol §8.3).
+            # `name` is required by OpenAI's OpenAPI schema, though its SDK has dropped it.
             return b',"name":%b,"arguments":%b' % (self._name, text)
         return b',"text":%b%b' % (text, _LOGPROBS if self.kind == "message" else b"")
 
@@ -251,7 +251,7 @@ class ResponseStream:
     def completed(self, usage: Usage, *, completed_at: int) -> list[Event]:
         """End whole; ``completed_at`` is in Unix seconds.
 
-        A turn that ends in calls for the client to answer is whole (protocol §8.4).
+        A turn that ends in calls for the client to answer is whole; Codex fails on ``incomplete``.
         """
         return self._end("completed", "completed", usage=usage, completed_at=completed_at)
 
@@ -262,7 +262,7 @@ class ResponseStream:
         return self._end("incomplete", "incomplete", usage=usage, reason=reason)
 
     def cancelled(self, usage: Usage) -> list[Event]:
-        """End as cancelled: ``response.incomplete`` with status ``cancelled`` (D4)."""
+        """End as cancelled: ``response.incomplete`` with status ``cancelled``."""
         return self._end("cancelled", "incomplete", usage=usage)
 
     def failed(self, error: TurnwireError) -> list[Event]:

@@ -9,7 +9,7 @@ Sans-I/O: frames go in, actions come out, to be performed in order. Who calls wh
     drain        actions = session.drain(error)
     socket gone  actions = session.disconnect()
 
-What the guide leaves open, and what is done here (docs/protocol.md gives the reasons):
+What OpenAI's guide leaves open, and what is done here (docs/protocol.md gives the reasons):
 
 - A create that is refused is answered in its lane's order, like a turn that failed: an ``error``
   amid a running turn would be taken for that turn's end. Answered at once is only what belongs to
@@ -77,7 +77,7 @@ __all__ = [
 ]
 
 SERVICE_RESTART: Final = 1012
-"""The close code that clients retry and never take for a normal end (protocol, corrections)."""
+"""The close code that clients retry and never take for a normal end (docs/protocol.md)."""
 
 _RETRY_SECONDS: Final = 1.0
 
@@ -86,7 +86,7 @@ _RETRY_SECONDS: Final = 1.0
 class Limits:
     """A connection's bounds. ``lifetime`` is in seconds, None for no end.
 
-    16, 32 and 60 minutes are OpenAI's (protocol L5, L6, §2.2); the queue's are ours (L13).
+    16, 32 and 60 minutes are OpenAI's, by its guide to WebSocket mode; the queue's are ours.
     """
 
     max_active: int = 16
@@ -170,7 +170,7 @@ class Session(Generic[StateT]):
 
         None when the request names no parent, or names one that this connection does not hold:
         look in the store then, and fail with PreviousResponseNotFoundError. The parent was pinned
-        when the turn was started, so evictions since then do not matter (protocol L10).
+        when the turn was started, so evictions since then do not matter.
 
         Raises InvariantError for a ticket that does not run, or has begun.
         """
@@ -195,10 +195,10 @@ class Session(Generic[StateT]):
         ``terminal`` are the turn's last events (or its ``error`` event): they come back as the
         first actions, ahead of any turn that starts next on the lane. Left out, they must be
         written before the actions are performed. ``state`` is what can be continued, None when the
-        turn committed nothing; the next create finds it as soon as this returns (C14).
+        turn committed nothing; the next create finds it as soon as this returns.
 
         Raises InvariantError for a ticket that does not run, thus for a second end, and for a
-        ``state`` without the turn's id or of a turn that does not commit (D4).
+        ``state`` without the turn's id or of a turn that does not commit (docs/design.md, D4).
         """
         if state is not None:
             if response_id is None or response_id != ticket.response_id:
@@ -244,7 +244,7 @@ class Session(Generic[StateT]):
         try:
             check_stream_id(name)
         except InvalidStreamIdError as error:
-            return [Send(error_event(error))]  # the one refusal that echoes no stream (§6.2)
+            return [Send(error_event(error))]  # the one refusal that echoes no stream
         limit = self._limits.max_named_lanes
         if self._lanes.get(name) is None and self._lanes.named >= limit:
             return [Send(error_event(StreamLimitError(limit), stream_id=name))]

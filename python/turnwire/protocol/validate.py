@@ -77,7 +77,7 @@ def validate(request: CreateRequest, transport: Literal["websocket", "http"]) ->
 
 
 def check_stream_id(stream_id: str | None) -> None:
-    """Raise InvalidStreamIdError unless it is None (the default lane) or well formed (§3.2)."""
+    """Raise InvalidStreamIdError unless it is None (the default lane) or well formed."""
     if stream_id is not None and _STREAM_ID.fullmatch(stream_id) is None:
         raise InvalidStreamIdError
 

@@ -74,7 +74,7 @@ class Admission:
     def check_model(self, name: str | None) -> str:
         """Return the model to name in the response. Raises when it is absent or not served.
 
-        A model is not inherited from ``previous_response_id`` (protocol §3.2).
+        A model is not inherited from ``previous_response_id``.
         """
         if not name:
             raise MissingParameterError("Missing required parameter: 'model'.", param="model")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESPONSES = frozenset({"/v1/responses", "/responses", "/v1/codex/responses"})
-"""One path for both transports; the second and third are what some clients derive (H1, pi)."""
+"""One path for both transports; base URLs lead SDKs to the first or second, and pi to the third."""
 
 MODELS = "/v1/models"
 
@@ -372,7 +372,7 @@ async def _drain(connection: Connection, jitter: float) -> None:
 
 
 async def _refuse_upgrade(scope: Scope, send: Send, error: TurnwireError) -> None:
-    """Answer an upgrade with a status and a JSON body (H9); without the extension, with 403."""
+    """Answer an upgrade with a status and a JSON body; without the extension, with 403."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008, "reason": ""})
         return

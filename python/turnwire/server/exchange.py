@@ -65,10 +65,10 @@ class Exchange(Protocol):
         ...
 
     async def end(self, ending: Ending) -> None:
-        """End the turn: publish the state first, then write the last events (protocol C14)."""
+        """End the turn: publish the state, then write the last events; clients go on at once."""
         ...
 
 
 def new_id(prefix: str) -> str:
-    """Return an id that cannot be guessed: 192 random bits behind ``prefix`` (protocol C16)."""
+    """Return an id that cannot be guessed: 192 random bits behind ``prefix``."""
     return f"{prefix}_{secrets.token_hex(24)}"

@@ -1,7 +1,8 @@
 """Serving the app with uvicorn: the socket, the signals, and a drain that loses no response.
 
-Left alone, every ASGI server kills the WebSocket responses in flight on SIGTERM (ecosystem.md §0,
-finding 2). Here the first signal drains and the second one ends at once.
+Left alone, ASGI servers kill the WebSocket responses in flight on SIGTERM: uvicorn closes them at
+once, Granian drops the socket (emmett-framework/granian#796). Here the first signal drains and the
+second one ends at once.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def bind(config: Config) -> socket.socket:
     """Return the listening socket. Raises ConfigError when the address cannot be had.
 
     Its send buffer is inherited by every accepted socket: by default the kernel would hold
-    4 MB for a reader that does not read, before anyone notices (ecosystem.md §4).
+    4 MB for a reader that does not read, before anyone notices.
     """
     host, port = config.server.host, config.server.port
     try:

@@ -1,6 +1,7 @@
-"""uvicorn's protocols, with the traps of ``ecosystem.md`` closed that an app cannot reach.
+"""uvicorn's protocols, with the gaps closed that an app cannot reach.
 
-The ``websockets`` and ``h11`` libraries still do all the parsing; this adds what happens around it.
+The ``websockets`` and ``h11`` libraries still do all the parsing; this adds what happens around it:
+half-open connections are dropped, fragments stay cheap, and a 1009 comes with its reason.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.send_receive_event_to_app()
 
     def handle_parser_exception(self) -> None:
-        """Say in an ``error`` event why the socket closes with 1009, before it does (H14)."""
+        """Say in an ``error`` event why the socket closes with 1009, before it does."""
         closing = self.conn.close_sent
         if closing is not None and closing.code == MESSAGE_TOO_BIG and not self.close_sent:
             error = TooLargeError(

@@ -1,10 +1,10 @@
-"""One turn, from an accepted request to its one end: the straight line of DESIGN §3, steps 3 to 9.
+"""One turn, from an accepted request to its one end: steps 3 to 9 of docs/architecture.md.
 
 Where the five strangers meet: the protocol says what to say, the core turns items into tokens and
 back, the engine samples, the store remembers, policy admits. Nothing here knows a transport.
 
 Until ``response.created`` is out, a failure is a refusal (an ``error`` event, an HTTP status).
-After it, the turn ends in exactly one terminal event whatever happens (DESIGN §7).
+After it, the turn ends in exactly one terminal event whatever happens.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Running:
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far; ``cached_tokens`` by the engine's word, not our reuse (DESIGN §4)."""
+        """Tokens so far; ``cached_tokens`` by the engine's word: our own reuse is not usage."""
         return Usage(
             input_tokens=len(self.turn.prompt),
             cached_tokens=self.sampled.cached_tokens or 0,

@@ -43,7 +43,7 @@ class Voice:
         """Repeat ``response.in_progress`` after each ``interval`` of silence within the block.
 
         Pings do not reset the idle timers of Codex and opencode, and any other event type breaks
-        strict clients (protocol.md, corrections). The last repetition is written out whole before
+        strict clients (docs/protocol.md). The last repetition is written out whole before
         the block ends.
         """
         task = asyncio.create_task(self._keep_alive(), name="keep-alive")

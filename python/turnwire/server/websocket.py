@@ -7,8 +7,8 @@
                      └── error replies ──> replies task ──┘
 
 The reader only decodes and decides. Were it to wait, uvicorn would stop reading the socket, the
-client's pongs would stay unread, and a busy connection would be closed as dead
-(ecosystem.md §0, finding 3). So its own replies go through a bounded queue.
+client's pongs would stay unread, and a busy connection would be closed as dead. So its own replies
+go through a bounded queue.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class Connection:
             if self._abort is not None:
                 self._abort()
             raise ClientGoneError from None
-        except OSError as error:  # what ASGI servers raise after a disconnect (spec 2.4)
+        except OSError as error:  # after a disconnect (ASGI's WebSocket spec, 2.4)
             self._gone = True
             raise ClientGoneError from error
 

@@ -1,1 +1,1 @@
-"""What outlives a connection: stored responses. Back ends behind one protocol (D12)."""
+"""What outlives a connection: stored responses, in back ends behind one protocol."""

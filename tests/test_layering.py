@@ -1,4 +1,4 @@
-"""The house keeps its floors: what DESIGN §2 and §6 say, checked on the source.
+"""The house keeps its floors: what docs/design.md says of rooms and words, checked on the source.
 
 Each rule is a function from sources to complaints, and each is shown a small bad example below, so
 that none can pass by looking at nothing.
@@ -81,7 +81,7 @@ def wrong_imports(sources: Sources) -> list[str]:
     for path, source in sources.items():
         room = room_of(path)
         if room not in MAY_IMPORT:
-            found.append(f"{path}: '{room}' is no room of DESIGN §2; give it a floor here")
+            found.append(f"{path}: '{room}' is no room that has a floor; give it one here")
             continue
         for line, module in imports(path, source):
             first, _, rest = module.partition(".")
@@ -185,7 +185,7 @@ def wrong_rust_edges(sources: Sources) -> list[str]:
     for path, source in sources.items():
         room = Path(path).parts[0].removesuffix(".rs")
         if room not in floor:
-            found.append(f"{path}: '{room}' has no floor in DESIGN §2; give it one here")
+            found.append(f"{path}: '{room}' has no floor; give it one here")
             continue
         for target in rust_edges(path, source) - {room}:
             if target in floor and room != "lib":

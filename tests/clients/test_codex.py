@@ -185,7 +185,7 @@ def test_a_resumed_session_sends_everything_and_goes_on(serve, home):
 
 
 def assert_one_terminal_event_each(wire: Wire) -> None:
-    """Anything behind a response's terminal event would end Codex's next turn (codex.md §2)."""
+    """Anything behind a response's terminal event would end Codex's next turn."""
     state = "idle"
     for event in wire.server_events:
         if event["type"] == "response.created":

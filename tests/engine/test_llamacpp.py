@@ -151,7 +151,7 @@ async def test_sampling_is_seeded(engine):
 
 
 async def test_a_chain_keeps_all_of_its_parents_tokens_in_the_cache(engine):
-    """Issue 2, evidence 3: five turns, one of them under a grammar."""
+    """Five turns, one of them under a grammar."""
     prompt = await chat(engine, "Hello! What can you do?", system="Call get_weather when asked.")
     known = 0
     for turn in range(5):
@@ -276,7 +276,7 @@ async def test_a_stop_id_that_the_vocabulary_does_not_end_with(engine):
 
 
 async def test_closing_frees_the_slot(engine):
-    """Case 36: generation must not go on after the close."""
+    """Case 36 (docs/faults.md): generation must not go on after the close."""
     prompt = await chat(engine, "Write a long story about a river.")
     never = frozenset({49_000})
     asked = request(prompt, max_tokens=2000, stop_token_ids=never, sampling=GREEDY)

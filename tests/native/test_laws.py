@@ -1,4 +1,4 @@
-"""The laws of the native core (DESIGN §5), against the naive model.
+"""The laws of the native core (docs/design.md), against the naive model.
 
 Every property runs for each model and, where it bears on content, for both trusts. Conversations
 come whole and in turns; content comes plain and adversarial. ``LAWS_FACTOR=20 pytest
@@ -308,7 +308,7 @@ def test_law_2_a_sampled_span_is_what_was_pushed(name):
 
 @each_model
 def test_law_2_tokens_that_no_tokenizer_gives_stay(name):
-    """prime-rl#1863: sampled [198, 198] is "\\n\\n", which re-encodes to one token."""
+    """Case 4 (docs/faults.md): sampled [198, 198] is "\\n\\n", which re-encodes to one token."""
     profile = profile_of(name, "strict")
     newline = profile.encode("\n").tolist()
     assert len(newline) == 1

@@ -67,7 +67,7 @@ def test_error_event_has_all_that_some_client_needs(cls, stream_id, oracle):
 
 
 def test_previous_response_not_found_as_documented():
-    # protocol §6.1: the documented example, key for key.
+    # The example in OpenAI's guide to WebSocket mode, with the keys that clients need besides.
     event = error_event(PreviousResponseNotFoundError("resp_9f"), stream_id="planner")
     assert json.loads(event.body) == {
         "type": "error",

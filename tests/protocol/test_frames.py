@@ -41,7 +41,7 @@ def test_create_as_text_or_binary(data):
 
 
 def test_raw_fields_are_the_very_bytes():
-    # D1: Rust parses them, spacing, key order and number forms as the client wrote them.
+    # The core parses them: spacing, key order and number forms as the client wrote them.
     raw = b'[ {"b": 1.0,"a":1e2 , "b":"\\u00e9"} ]'
     frame = decode_frame(b'{"type":"response.create","input":' + raw + b',"tools":' + raw + b"}")
     assert isinstance(frame, CreateFrame)
@@ -51,7 +51,7 @@ def test_raw_fields_are_the_very_bytes():
 
 
 def test_what_codex_sends_is_taken():
-    # codex.md §1: stream, include, text, client_metadata, and a null or two.
+    # As Codex sends them: stream, include, text, client_metadata, and a null or two.
     body = {
         "type": "response.create",
         "model": "m",

@@ -230,7 +230,7 @@ REQUIRED = [
 
 
 def test_every_key_of_the_response_object():
-    # ecosystem §1.3: Open Responses wants all 31; the rest is what OpenAI echoes.
+    # Open Responses' ResponseResource wants all 31; the rest is what OpenAI echoes.
     assert len(REQUIRED) == 31
     created = bodies(begun()[1])[0]["response"]
     assert set(REQUIRED) <= created.keys()

@@ -67,7 +67,7 @@ def turn(over, response_id, outcome=Outcome.COMPLETED, **fields):
     return parent
 
 
-# Lanes (protocol §4)
+# Lanes. The numbers of cases are those of docs/faults.md
 
 
 def test_a_lane_is_first_in_first_out_and_never_overlaps():
@@ -91,7 +91,7 @@ def test_lanes_run_together_and_the_default_lane_is_one_of_them():
 
 
 def test_a_pipelined_continuation_finds_its_parent():
-    # protocol §3.4: the id is known from response.created, the parent is not complete yet.
+    # The id is known from response.created, the parent is not complete yet.
     over = session()
     first = started(over.receive(create(), 1.0))
     over.begin(first, "r1")
@@ -201,7 +201,7 @@ def test_junk_is_answered_once_and_the_socket_lives(frame, code):
 
 
 def test_processed_is_swallowed():
-    # protocol §3.1: any reply is read as the first event of Codex's next turn.
+    # Any reply is read as the first event of Codex's next turn.
     over = session()
     assert over.receive('{"type":"response.processed","response_id":"r1"}', 1.0) == []
     assert over.receive('{"type":"response.processed"}', 1.0) == []
@@ -211,7 +211,7 @@ def test_binary_frames_are_read_like_text():
     started(session().receive(create("a", user="ü").encode(), 1.0))
 
 
-# The queue (L13)
+# The queue
 
 
 def test_a_full_queue_is_answered_at_once_and_holds_its_bound():
@@ -257,7 +257,7 @@ def test_a_flood_does_not_grow():
     assert over.queued == 64
 
 
-# Continuation and eviction (§5.2)
+# Continuation and eviction
 
 
 def test_the_latest_of_each_lane_can_be_continued_from_any_lane():
@@ -266,7 +266,7 @@ def test_the_latest_of_each_lane_can_be_continued_from_any_lane():
     turn(over, "r2", stream_id="b")
     assert turn(over, "r3", previous_response_id="r1") == "state of r1"
     assert turn(over, "r4", previous_response_id="r2", stream_id="a") == "state of r2"
-    # a's latest is r4 now (C13).
+    # a's latest is r4 now.
     assert turn(over, "r5", previous_response_id="r1") is None
 
 
@@ -304,7 +304,7 @@ def test_two_forks_see_the_parent_only():
 
 
 def test_a_started_fork_has_pinned_its_parent():
-    # protocol L10: the guide's fork recipe, step by step.
+    # The fork recipe of OpenAI's guide, step by step.
     over = session()
     turn(over, "r1", stream_id="main")
     critic = started(over.receive(create("critic", previous_response_id="r1"), 1.0))
@@ -314,7 +314,7 @@ def test_a_started_fork_has_pinned_its_parent():
 
 
 def test_a_queued_fork_has_not():
-    # L11: what it names is looked up when it starts.
+    # What it names is looked up when it starts.
     over = session(max_active=1)
     turn(over, "r1", stream_id="main")
     main = started(over.receive(create("main", previous_response_id="r1"), 1.0))
@@ -324,7 +324,7 @@ def test_a_queued_fork_has_not():
 
 
 def test_a_failed_continuation_evicts_its_parent():
-    # C6, C10, and case 27: the same socket goes on with full input.
+    # Case 27: the same socket goes on with full input.
     over = session()
     turn(over, "r1")
     assert turn(over, "r2", Outcome.FAILED, previous_response_id="r1") == "state of r1"
@@ -350,7 +350,7 @@ def test_a_failure_evicts_only_what_it_names():
 
 @pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.FAILED])
 def test_only_a_failure_evicts(outcome):
-    # D4: a cancelled turn leaves the past as it was, and nothing to continue.
+    # A cancelled turn leaves the past as it was, and nothing to continue.
     over = session()
     turn(over, "r1")
     turn(over, "r2", outcome, previous_response_id="r1")
@@ -366,7 +366,7 @@ def test_an_incomplete_response_can_be_continued():
 
 
 def test_a_filtered_response_cannot():
-    # D4: content-filtered turns abort; they end as incomplete without a state.
+    # Content-filtered turns abort (docs/design.md, D4); they end as incomplete without a state.
     over = session()
     turn(over, "r0")
     ticket = started(over.receive(create(), 1.0))
@@ -402,7 +402,7 @@ def test_a_refusal_evicts_when_its_place_has_come():
 
 
 def test_the_next_create_finds_what_just_ended():
-    # C14: published before the terminal event can have been read.
+    # Published before the terminal event can have been read.
     over = session()
     first = started(over.receive(create(), 1.0))
     last = Event("response.completed", b"{}")
@@ -552,7 +552,7 @@ def test_a_state_belongs_to_a_committed_turn(response_id, outcome):
     assert not ticket.ended
 
 
-# The end of a connection (§2.2, case 28)
+# The end of a connection (case 28)
 
 LIMIT = "websocket_connection_limit_reached"
 CLOSE = Close(1012, "service restart")

@@ -134,7 +134,7 @@ def test_stream_id(stream_id):
         check_stream_id(stream_id)
     with pytest.raises(InvalidStreamIdError):
         validate(request(stream_id=stream_id), "websocket")
-    validate(request(stream_id=stream_id), "http")  # means nothing there (protocol §3.2)
+    validate(request(stream_id=stream_id), "http")  # means nothing there
 
 
 def test_messages_in_the_manner_of_openai():

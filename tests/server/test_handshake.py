@@ -1,4 +1,4 @@
-"""Who may connect, and how a refusal reads."""
+"""Who may connect, and how a refusal reads. Case numbers are of docs/faults.md."""
 
 from __future__ import annotations
 

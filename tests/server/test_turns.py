@@ -1,4 +1,4 @@
-"""Turns over WebSocket: continuation, tools, endings. Case numbers are of shared/cases.md."""
+"""Turns over WebSocket: continuation, tools, endings. Case numbers are of docs/faults.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_turn_in_full_event_order(serve):
 
 
 async def test_the_next_prompt_begins_with_prompt_and_sampled_ids(serve):
-    """Slice A's landing condition; law 1 over the wire."""
+    """Law 1 (docs/design.md), over the wire."""
     loop = {
         "rules": [
             {

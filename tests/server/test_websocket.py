@@ -1,4 +1,7 @@
-"""The socket itself: malformed frames, limits, silence, slow and vanished clients."""
+"""The socket itself: malformed frames, limits, silence, slow and vanished clients.
+
+Case numbers are of docs/faults.md.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ impl Error {
         Self::new(ErrorKind::InvalidValue, detail, Some(param.into()))
     }
 
-    /// A required parameter is absent. Worded as OpenAI words it (protocol §14).
+    /// A required parameter is absent. Worded as OpenAI words it.
     pub fn missing_parameter(param: impl Into<String>) -> Self {
         let param = param.into();
         Self::new(
@@ -63,7 +63,7 @@ impl Error {
         Self::new(ErrorKind::Unsupported, detail, Some(param.into()))
     }
 
-    /// An output without its call, or a call without its output (protocol §14).
+    /// An output without its call, or a call without its output.
     pub fn unpaired(detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unpaired, detail, Some("input".to_owned()))
     }

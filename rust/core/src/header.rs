@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, Result};
 use crate::json::{self, Members, Style};
 
-/// OpenAI's limit for a function's name, in characters (protocol §11).
+/// OpenAI's limit for a function's name, in characters.
 const MAX_NAME: usize = 128;
 
 /// One function that the model may call.

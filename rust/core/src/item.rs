@@ -144,7 +144,7 @@ pub fn parse_input(bytes: &[u8]) -> Result<Vec<Arc<Item>>> {
 
 fn parse_item(raw: &RawValue, param: &str) -> Result<Item> {
     let members = json::object(raw, param)?;
-    // `type` may be left out of the easy form of a message (protocol §10).
+    // `type` may be left out of the easy form of a message, and clients do.
     let item_type = match members.string("type", param)? {
         Some(item_type) => item_type,
         None if members.get("role").is_some() => Cow::Borrowed("message"),

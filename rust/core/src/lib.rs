@@ -17,6 +17,8 @@
 //!
 //! # The laws
 //!
+//! `docs/design.md` has them too, and the decisions that comments cite: D1 to D12.
+//!
 //! 1. **Append-only.** `prompt[:prefix_len] == tokens(parent)[:prefix_len]`. A committed token
 //!    never changes.
 //! 2. **Verbatim.** A sampled span equals the ids pushed, id for id, whatever text they spell (a

@@ -233,7 +233,7 @@ const EITHER: &[(&str, &str, &[&str])] = &[
         &["R Hm.", "T Let me see.", "C f", "A {}", "C g", "A {\"a\": 1}", "T Done.\n"],
     ),
     (
-        "case 7: odd spacing, key order and escapes stay",
+        "odd spacing, key order and escapes stay (case 7 in docs/faults.md)",
         "<tool_call>{ \"name\" :\"f\",\"arguments\" :  { \"b\":1,   \"a\" :\"\\u00e9é\\/\" } }</tool_call>",
         &["C f", "A { \"b\":1,   \"a\" :\"\\u00e9é\\/\" }"],
     ),
@@ -471,7 +471,8 @@ fn the_prompt_opened_reasoning() {
     check("letters think aloud", &smol(), Start::Reasoning, &letters(aloud), &expected);
 }
 
-/// Case 15: a named `tool_choice` is a grammar, and its literals come in any tokens that fit.
+/// Case 15 in docs/faults.md: a named `tool_choice` is a grammar, and its literals come in any
+/// tokens that fit.
 #[test]
 fn a_grammar_spells_the_markers() {
     let output = "~<tool_call>\n{\"name\": \"f\", \"arguments\": {\"path\": \".\"}}\n~</tool_call>";

@@ -143,7 +143,7 @@ fn calls_and_outputs_are_paired_over_the_whole_chain() {
     let unanswered = CHAINS.open(Some(&node), request("\"b\"")).err().unwrap();
     assert_eq!(unanswered.param(), Some("input"));
     let (node, _) = commit(open(Some(&node), &output(&call_ids(&deltas)[0], "x")), &says("c"));
-    // The third turn still shows both, though it brought neither (vLLM #43244).
+    // The third turn still shows both, though it brought neither (case 10 in docs/faults.md).
     let third = text(&open(Some(&node), "\"d\""));
     assert!(third.contains("<tool_call>") && third.contains("<tool_response>\nx\n"));
 }

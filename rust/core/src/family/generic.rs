@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::json::{self, Style};
 
 /// Instructions that one render may take: 40 times what the largest known template needs for a
-/// 200-message chat. A hostile template stops here, not after minutes (vLLM #52025).
+/// 200-message chat. A hostile template stops here, not after minutes
+/// (vllm-project/vllm#52025).
 const FUEL: u64 = 20_000_000;
 
 /// A compiled chat template with the names that Hugging Face gives it.

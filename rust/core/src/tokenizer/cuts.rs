@@ -4,7 +4,9 @@
 //! text, then, in each piece left over, those matched in the normalized text; every piece between
 //! two matches is then normalized, pre-tokenized and encoded by itself. So a cut beside an added
 //! token is exact unless the match depends on what lies beyond the cut, or what lies beyond it is
-//! treated as the start of a text. tokens.md §1.1 measures what goes wrong otherwise.
+//! treated as the start of a text. Elsewhere it goes wrong often: with six vocabularies, 15 to 28 %
+//! of texts cut at random encode otherwise than whole, and 5 to 9 % of those cut behind a special
+//! token and a newline.
 
 use std::collections::{BTreeMap, HashSet};
 

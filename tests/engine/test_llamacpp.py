@@ -143,6 +143,11 @@ async def test_max_tokens_zero_only_warms_the_cache(engine):
     assert heard.cached_tokens == len(prompt) - 1
 
 
+async def test_its_own_sampling_is_known(engine):
+    # The defaults that llama.cpp's server documents.
+    assert engine.default_sampling == Sampling(temperature=0.8, top_p=0.95)
+
+
 async def test_sampling_is_seeded(engine):
     prompt = await chat(engine, "Tell me a story.")
     hot = [Sampling(temperature=1.5, top_p=0.9, seed=seed) for seed in (1, 1, -2)]

@@ -72,6 +72,14 @@ async def test_a_warm_up_is_found_in_the_cache(server):
     assert cached >= warm["usage"]["input_tokens"] - 1
 
 
+async def test_a_response_names_the_sampling_in_effect(server):
+    async with connect(server) as socket:
+        default = await socket.response("Hi.", max_output_tokens=1)
+        asked = await socket.response("Hi.", max_output_tokens=1, temperature=0.3)
+    assert (default["temperature"], default["top_p"]) == (0.8, 0.95)
+    assert (asked["temperature"], asked["top_p"]) == (0.3, 0.95)
+
+
 async def test_when_the_child_dies_the_next_turn_works(server):
     async with connect(server) as socket:
         parent = await socket.response("Say hello.", max_output_tokens=4)

@@ -97,6 +97,11 @@ class Engine(Protocol):
         """Tokens of prompt and output together that one request may hold."""
         ...
 
+    @property
+    def default_sampling(self) -> Sampling:
+        """What it uses where a request leaves a choice open; None where it cannot say."""
+        ...
+
     async def start(self) -> None:
         """Make the engine ready. Raises StartupError when it cannot be."""
         ...

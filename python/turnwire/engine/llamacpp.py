@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 
 from turnwire.engine import grammar, llamacpp_wire
-from turnwire.engine.base import EngineOutput
+from turnwire.engine.base import EngineOutput, Sampling
 from turnwire.engine.llamacpp_sampled import SampledIds
 from turnwire.engine.llamacpp_slots import SlotTable
 from turnwire.engine.llamacpp_supervisor import ChildSettings, Supervisor
@@ -80,6 +80,7 @@ class LlamaCppEngine:
         self._wanted_context = context_length
         self._kv_tokens = kv_tokens or max(DEFAULT_KV_TOKENS, 2 * (context_length or 0))
         self._context_length = min(context_length or self._kv_tokens, self._kv_tokens)
+        self._default_sampling = Sampling()
         self._slots = SlotTable(slots=SLOTS, parallel=parallel, kv_tokens=self._kv_tokens)
         self._child = Supervisor(
             ChildSettings(
@@ -102,6 +103,11 @@ class LlamaCppEngine:
     def context_length(self) -> int:
         """Tokens of prompt and output together; final once the engine has started."""
         return self._context_length
+
+    @property
+    def default_sampling(self) -> Sampling:
+        """What llama.cpp uses where a request leaves a choice open, by its own word."""
+        return self._default_sampling
 
     @property
     def ready(self) -> bool:
@@ -131,10 +137,16 @@ class LlamaCppEngine:
         try:
             async with self._child.client() as client, client.get(f"{_URL}/props") as response:
                 props = await response.json()
-            largest = int(props["default_generation_settings"]["n_ctx"])
+            settings = props["default_generation_settings"]
+            largest = int(settings["n_ctx"])
+            self._default_sampling = Sampling(
+                # It keeps them as 32-bit floats: 0.8 reads 0.800000011920929.
+                temperature=round(float(settings["params"]["temperature"]), 6),
+                top_p=round(float(settings["params"]["top_p"]), 6),
+            )
         except (aiohttp.ClientError, KeyError, TypeError, ValueError) as error:
             await self.close()
-            raise StartupError(f"llama.cpp does not tell its context length: {error}") from error
+            raise StartupError(f"llama.cpp does not tell its settings: {error}") from error
         if self._wanted_context is not None and self._wanted_context > largest:
             log.warning(
                 "%s was trained for %d tokens of context, less than the %d asked for",

@@ -199,6 +199,7 @@ class Turns:
     async def _respond(self, running: Running) -> None:
         """Do steps 5 to 9: from ``response.created`` to the terminal event."""
         exchange, turn, request = running.exchange, running.turn, running.exchange.request
+        sampling = self._engine.default_sampling
         stream = ResponseStream(
             request,
             response_id=running.response_id,
@@ -210,6 +211,8 @@ class Turns:
             echo_instructions=turn.echo_instructions,
             echo_tool_choice=turn.echo_tool_choice,
             store=request.stored,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
         )
         voice = Voice(stream, exchange, interval=self._keep_alive)
         node: Node | None = None

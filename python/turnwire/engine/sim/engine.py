@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnwire.engine.base import EngineOutput
+from turnwire.engine.base import EngineOutput, Sampling
 from turnwire.engine.sim.clock import Clock, Schedule, WallClock
 from turnwire.engine.sim.minimal import minimal_value
 from turnwire.engine.sim.prefix import PrefixCache
@@ -143,6 +143,11 @@ class SimEngine:
     def context_length(self) -> int:
         """Tokens of prompt and output together."""
         return self._settings.context_length
+
+    @property
+    def default_sampling(self) -> Sampling:
+        """Nothing: a script is played, whatever a request says about sampling."""
+        return Sampling()
 
     @property
     def ready(self) -> bool:

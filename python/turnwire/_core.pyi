@@ -164,14 +164,11 @@ class Chains:
     """
 
     def __new__(
-        cls, profile: Profile, *, budget_bytes: int = 1 << 30, ttl_seconds: float = 3600.0
+        cls, profile: Profile, *, budget_bytes: int = 1073741824, ttl_seconds: int = 3600
     ) -> Self: ...
     @property
     def held_bytes(self) -> int:
         """Bytes of tokens, tapes and items of every chain, whoever holds it."""
-    @property
-    def findable(self) -> int:
-        """How many nodes can be found by what they say."""
     @property
     def profile(self) -> Profile: ...
     def open(

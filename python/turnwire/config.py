@@ -209,6 +209,21 @@ class StoreSection(Section):
     """Responses kept; beyond it the least recently used one is forgotten."""
 
 
+class MemorySection(Section):
+    """What is remembered of conversations, so that one which comes again is not rendered again.
+
+    In memory only: nothing of it touches a disk.
+    """
+
+    prefix_scope: Literal["principal", "connection", "off"] = "principal"
+    """Whose conversations a request may be recognised in: those of the same API key, those of the
+    same WebSocket connection, or none."""
+    bytes: Bytes = 1024 * MIB
+    """Tokens and items kept for that; beyond it the least recently used are forgotten."""
+    ttl_seconds: Count = 3600
+    """What nobody has continued for this long is forgotten."""
+
+
 class LogSection(Section):
     """What is written to standard error. Prompts, outputs and keys never are."""
 
@@ -237,7 +252,7 @@ class Config(BaseSettings):
     )
 
     SECTIONS: ClassVar[tuple[str, ...]] = (
-        "server", "websocket", "limits", "auth", "model", "engine", "store", "log",
+        "server", "websocket", "limits", "auth", "model", "engine", "store", "memory", "log",
     )  # fmt: skip
 
     server: ServerSection = ServerSection()
@@ -247,6 +262,7 @@ class Config(BaseSettings):
     model: ModelSection = ModelSection()
     engine: EngineSection = EngineSection()
     store: StoreSection = StoreSection()
+    memory: MemorySection = MemorySection()
     log: LogSection = LogSection()
 
     @classmethod

@@ -145,8 +145,7 @@ class TurnwireApp:
             store=store,
             admission=admission,
             records=records,
-            keep_alive=config.server.keep_alive_seconds,
-            prewarm=config.engine.prewarm,
+            config=config,
         )
         return Service(admission, parts.engine, parts.profile, records, store, turns)
 

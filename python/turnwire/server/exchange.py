@@ -48,6 +48,8 @@ class Exchange(Protocol):
     request: CreateRequest
     principal: Principal
     stream_id: str | None
+    connection: str | None
+    """The WebSocket connection's id; None over HTTP."""
     affinity: str
     """Same value, same prefix cache where the engine has several."""
     interruption: Interruption

@@ -83,6 +83,7 @@ class HttpExchange:
         self.request = request
         self.principal = principal
         self.stream_id: str | None = None
+        self.connection: str | None = None
         self.affinity = f"{principal.name}/{request.prompt_cache_key or ''}"
         self.interruption = Interruption()
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from turnwire._core import Delta, Node, Profile, Turn
+    from turnwire.config import Config
     from turnwire.engine.base import Engine, EngineOutput
     from turnwire.protocol.frames import CreateRequest
     from turnwire.server.admission import Admission
@@ -93,7 +94,7 @@ class Running:
 
 
 class Turns:
-    """Runs turns. One per server; ``keep_alive`` is in seconds."""
+    """Runs turns. One per server."""
 
     def __init__(
         self,
@@ -103,17 +104,18 @@ class Turns:
         store: Store[Node],
         admission: Admission,
         records: TurnRecords,
-        keep_alive: float,
-        prewarm: bool,
+        config: Config,
     ) -> None:
+        memory = config.memory
         self._profile = profile
-        self._chains = Chains(profile)
+        self._chains = Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
+        self._prefix_scope = memory.prefix_scope
         self._engine = engine
         self._store = store
         self._admission = admission
         self._records = records
-        self._keep_alive = keep_alive
-        self._prewarm = prewarm
+        self._keep_alive = config.server.keep_alive_seconds
+        self._prewarm = config.engine.prewarm
         self._in_progress: set[Exchange] = set()
         self.warm_ups = WarmUps(engine)
 
@@ -171,6 +173,7 @@ class Turns:
             parallel_tool_calls=request.calls_in_parallel,
             thinking=request.thinking,
             generate=not request.warm_up,
+            scope=self._scope(exchange),
         )
         if memoryview(new_input).nbytes > OPEN_IN_THREAD_BYTES:
             turn = await asyncio.to_thread(opening)
@@ -178,6 +181,14 @@ class Turns:
             turn = opening()
         self._check_room(turn, request)
         return turn
+
+    def _scope(self, exchange: Exchange) -> bytes | None:
+        """Return whose past the input may be recognised in (D7)."""
+        if self._prefix_scope == "principal":
+            return b"principal " + exchange.principal.name.encode()
+        if self._prefix_scope == "connection" and exchange.connection is not None:
+            return b"connection " + exchange.connection.encode()
+        return None
 
     async def _stored(self, response_id: str, principal: str) -> Node:
         stored = await self._store.get(response_id, principal)

@@ -67,6 +67,7 @@ class WebSocketExchange:
         self.request = ticket.request
         self.stream_id = ticket.lane
         self.principal = connection.principal
+        self.connection: str | None = connection.id
         self.affinity = connection.id
         self.interruption = Interruption()
         self._connection = connection

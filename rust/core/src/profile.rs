@@ -1,6 +1,7 @@
 //! One model as the core sees it: vocabulary, format, and what ends a turn.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use crate::detokenize;
 use crate::error::{Error, Result};
@@ -29,6 +30,18 @@ impl Trust {
         match self {
             Self::Strict => "strict",
             Self::Compat => "compat",
+        }
+    }
+}
+
+impl FromStr for Trust {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word {
+            "strict" => Ok(Self::Strict),
+            "compat" => Ok(Self::Compat),
+            other => Err(Error::profile(format!("trust is 'strict' or 'compat', not '{other}'"))),
         }
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use turnwire_core::chain::spans;
 use turnwire_core::header::RawHeader;
-use turnwire_core::{Budget, Error, OpenRequest};
+use turnwire_core::{Budget, OpenRequest};
 
 use crate::buffer::{self, TokenBuffer};
-use crate::error::{detached, raise};
+use crate::error::detached;
 use crate::profile::Profile;
 use crate::turn::{Span, Turn};
 
@@ -46,26 +46,16 @@ pub(crate) struct Chains {
 #[pymethods]
 impl Chains {
     #[new]
-    #[pyo3(signature = (profile, *, budget_bytes = 1 << 30, ttl_seconds = 3600.0))]
-    fn new(profile: &Bound<'_, Profile>, budget_bytes: usize, ttl_seconds: f64) -> PyResult<Self> {
-        let py = profile.py();
-        let ttl = Duration::try_from_secs_f64(ttl_seconds).map_err(|error| {
-            let detail = format!("ttl_seconds: {error}");
-            raise(py, &Error::invalid_value("ttl_seconds", detail))
-        })?;
-        let budget = Budget { bytes: budget_bytes, ttl };
+    #[pyo3(signature = (profile, *, budget_bytes = 1_073_741_824, ttl_seconds = 3600))]
+    fn new(profile: &Bound<'_, Profile>, budget_bytes: usize, ttl_seconds: u64) -> Self {
+        let budget = Budget { bytes: budget_bytes, ttl: Duration::from_secs(ttl_seconds) };
         let chains = turnwire_core::Chains::new(Arc::clone(&profile.get().0), budget);
-        Ok(Self { chains, profile: profile.clone().unbind() })
+        Self { chains, profile: profile.clone().unbind() }
     }
 
     #[getter]
     fn held_bytes(&self) -> usize {
         self.chains.index().meter().bytes()
-    }
-
-    #[getter]
-    fn findable(&self) -> usize {
-        self.chains.index().len()
     }
 
     #[getter]

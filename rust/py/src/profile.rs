@@ -7,10 +7,10 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use serde::Deserialize;
 use turnwire_core::family::Answer;
-use turnwire_core::{Error, Trust, View};
+use turnwire_core::{Error, View};
 
 use crate::buffer::{self, TokenBuffer};
-use crate::error::{detached, raise};
+use crate::error::detached;
 
 #[pyclass(frozen, module = "turnwire._core")]
 pub(crate) struct Profile(pub(crate) Arc<turnwire_core::Profile>);
@@ -32,31 +32,23 @@ struct Call {
     arguments: String,
 }
 
-fn trust(py: Python<'_>, word: &str) -> PyResult<Trust> {
-    match word {
-        "strict" => Ok(Trust::Strict),
-        "compat" => Ok(Trust::Compat),
-        other => {
-            Err(raise(py, &Error::profile(format!("trust is 'strict' or 'compat', not '{other}'"))))
-        }
-    }
-}
-
 #[pymethods]
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts arguments into values")]
 impl Profile {
     #[staticmethod]
     #[pyo3(signature = (path, *, trust = "strict"))]
     fn from_hf(py: Python<'_>, path: PathBuf, trust: &str) -> PyResult<Self> {
-        let trust = self::trust(py, trust)?;
-        detached(py, || turnwire_core::Profile::from_hf(&path, trust)).map(Arc::new).map(Self)
+        detached(py, || turnwire_core::Profile::from_hf(&path, trust.parse()?))
+            .map(Arc::new)
+            .map(Self)
     }
 
     #[staticmethod]
     #[pyo3(signature = (path, *, trust = "strict"))]
     fn from_gguf(py: Python<'_>, path: PathBuf, trust: &str) -> PyResult<Self> {
-        let trust = self::trust(py, trust)?;
-        detached(py, || turnwire_core::Profile::from_gguf(&path, trust)).map(Arc::new).map(Self)
+        detached(py, || turnwire_core::Profile::from_gguf(&path, trust.parse()?))
+            .map(Arc::new)
+            .map(Self)
     }
 
     #[getter]

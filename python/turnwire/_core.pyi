@@ -11,11 +11,12 @@ The laws (the same words stand in rust/core/src/lib.rs and in the property tests
                  ``tokenizers``, outside sampled spans; inside them the special-token skeleton is equal.
 6. Chunk-blind.  Any split of sampled ids into pushes yields the same deltas and text.
 7. Flat.         Opening a turn at a tip costs what is new: nothing in it is proportional to history.
-8. Checked.      Our ids for probe conversations equal the engine's own where it can render.
+8. Checked.      Our ids for probe conversations equal the engine's own where it can render (so far, only
+                 tests compare them).
 
 As asserts, for any ``chains``, ``items`` and ``sampled``::
 
-    turn = chains.open(None, items); turn.push(sampled); turn.finish("stop"); node = turn.commit()
+    turn = chains.open(None, items); turn.push(sampled); turn.finish(); node = turn.commit()
     after = chains.open(node, more)
     assert after.prompt.tolist()[: after.prefix_len] == node.tokens().tolist()[: after.prefix_len]
     assert sum(span.end - span.start for span in after.spans()) == len(after.prompt)

@@ -88,7 +88,7 @@ class Engine(Protocol):
     """One inference engine. Implementations are safe to use from one event loop only."""
 
     name: str
-    """``llamacpp``, ``vllm``, ``sglang`` or ``sim``; the sim calls itself that everywhere."""
+    """``llamacpp`` or ``sim``; the sim calls itself that everywhere."""
     model: str
     """The name of the model that it serves."""
 

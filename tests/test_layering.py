@@ -46,6 +46,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
 }
 
+# Where the five strangers meet. The last one builds the parts from the configuration.
+MEETING_PLACES = frozenset({"server/turns.py", "server/admission.py", "server/parts.py"})
+
 # Protocol is sans-I/O: no sockets, no clock, no chance, no threads; and of libraries msgspec only.
 PROTOCOL_MAY_IMPORT = frozenset(
     {"__future__", "abc", "collections", "dataclasses", "enum", "functools", "itertools", "json"}
@@ -57,10 +60,14 @@ def room_of(path: str) -> str:
     return Path(path).parts[0].removesuffix(".pyi").removesuffix(".py")
 
 
-def imports(path: str, source: str) -> Iterator[tuple[int, str]]:
-    """(line, absolute module) of everything that a file imports, lazily or for types too."""
+def imports(path: str, source: str, *, types: bool = True) -> Iterator[tuple[int, str]]:
+    """(line, absolute module) of everything that a file imports, lazily and for types too."""
     package = ["turnwire", *Path(path).parts[:-1]]
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -94,8 +101,30 @@ def wrong_imports(sources: Sources) -> list[str]:
     return found
 
 
+def wrong_meetings(sources: Sources) -> list[str]:
+    """Server modules, but for the meeting places, that work with two strangers or more."""
+    found = []
+    for path, source in sources.items():
+        if room_of(path) != "server" or path in MEETING_PLACES:
+            continue
+        modules = [module for _, module in imports(path, source, types=False)]
+        met = {module.split(".")[1] for module in modules if module.startswith("turnwire.")}
+        if len(met & STRANGERS) > 1:
+            found.append(f"{path}: {', '.join(sorted(met & STRANGERS))} may not meet here")
+    return found
+
+
 def test_python_imports_point_down():
     assert wrong_imports(read("python/turnwire", ".py")) == []
+
+
+def test_strangers_meet_only_where_they_are_introduced():
+    assert wrong_meetings(read("python/turnwire", ".py")) == []
+    two = "from turnwire.engine.base import Engine\nfrom turnwire.store.base import Store\n"
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from turnwire import _core\n"
+    assert wrong_meetings({"server/http.py": two})
+    assert not wrong_meetings({"server/http.py": typed + two.splitlines()[0]})
+    assert not wrong_meetings({"server/turns.py": two})
 
 
 def test_the_import_rules_can_fail():

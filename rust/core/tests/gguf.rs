@@ -112,7 +112,7 @@ fn smollm2_says_what_llama_cpp_says_of_it() {
     );
 }
 
-/// Writes the bytes of a GGUF, as `docs/gguf.md` says.
+/// Writes the bytes of a GGUF, as `docs/gguf.md` of ggml-org/ggml says.
 #[derive(Clone)]
 struct Gguf {
     version: u32,

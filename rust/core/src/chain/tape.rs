@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::chain::{Held, Meter};
 use crate::token::TokenId;
 
-/// Room for a typical turn of Codex (886 appended, 184 sampled: TraceLab, arXiv:2606.30560), so that
-/// most turns after a copy append without another.
+/// Room for a typical turn of Codex (886 appended, 184 sampled: TraceLab, arXiv:2606.30560), so
+/// that most turns after a copy append without another.
 const HEADROOM: usize = 2048;
 
 /// The growing end of a chain. Not clonable: one owner writes.

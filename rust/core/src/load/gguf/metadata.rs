@@ -1,8 +1,8 @@
 //! The metadata of a GGUF file: header and key-value pairs, not the tensors.
 //!
 //! The format is `docs/gguf.md` of ggml-org/ggml (versions 2 and 3, little-endian). A file is
-//! somebody else's bytes: every length is checked against what is left of the file before anything is
-//! allocated for it, and nothing here can panic.
+//! somebody else's bytes: every length is checked against what is left of the file before anything
+//! is allocated for it, and nothing here can panic.
 
 use std::collections::HashMap;
 use std::io;

@@ -2,6 +2,7 @@
 //!
 //! The wall maps each [`ErrorKind`] to one class of `turnwire.errors`; nothing here knows that.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -33,6 +34,18 @@ struct Repr {
     detail: String,
     param: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// How many characters of a client's value an error repeats.
+const EXCERPT: usize = 64;
+
+/// A client's value as an error repeats it: not all of a long one.
+#[must_use]
+pub fn excerpt(value: &str) -> Cow<'_, str> {
+    match value.char_indices().nth(EXCERPT) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &value[..end])),
+        None => Cow::Borrowed(value),
+    }
 }
 
 /// `Result` with the core's [`Error`].
@@ -122,5 +135,17 @@ impl fmt::Display for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_ends_at_a_character() {
+        assert_eq!(excerpt("short"), "short");
+        assert_eq!(excerpt(&"é".repeat(64)), "é".repeat(64));
+        assert_eq!(excerpt(&"é".repeat(65)), format!("{}…", "é".repeat(64)));
     }
 }

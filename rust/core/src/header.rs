@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::json::{self, Members, Style};
 
 /// OpenAI's limit for a function's name, in characters.
@@ -163,7 +163,10 @@ fn parse_tool(members: &Members<'_>, param: &str) -> Result<Tool> {
     if tool_type != "function" {
         return Err(Error::unsupported(
             format!("{param}.type"),
-            format!("Tools of type '{tool_type}' are not supported by this server yet."),
+            format!(
+                "Tools of type '{}' are not supported by this server yet.",
+                excerpt(&tool_type)
+            ),
         ));
     }
     for option in ["async", "defer_loading"] {
@@ -243,8 +246,9 @@ fn parse_choice(bytes: Option<&[u8]>, tools: &[Tool]) -> Result<(ToolChoice, Str
                     return Err(Error::invalid_value(
                         PARAM,
                         format!(
-                            "Invalid value: '{other}'. Supported values are: 'none', 'auto', and \
-                             'required'."
+                            "Invalid value: '{}'. Supported values are: 'none', 'auto', and \
+                             'required'.",
+                            excerpt(other)
                         ),
                     ));
                 }
@@ -260,7 +264,8 @@ fn parse_choice(bytes: Option<&[u8]>, tools: &[Tool]) -> Result<(ToolChoice, Str
                     return Err(Error::unsupported(
                         "tool_choice.type",
                         format!(
-                            "A tool choice of type '{other}' is not supported by this server yet."
+                            "A tool choice of type '{}' is not supported by this server yet.",
+                            excerpt(other)
                         ),
                     ));
                 }
@@ -276,7 +281,10 @@ fn allowed_tools(members: &Members<'_>, tools: &[Tool]) -> Result<ToolChoice> {
     if mode != "required" {
         return Err(Error::unsupported(
             "tool_choice.mode",
-            format!("'allowed_tools' with mode '{mode}' is not supported by this server yet."),
+            format!(
+                "'allowed_tools' with mode '{}' is not supported by this server yet.",
+                excerpt(&mode)
+            ),
         ));
     }
     let param = "tool_choice.tools";
@@ -294,7 +302,7 @@ fn named(members: &Members<'_>, param: &str, tools: &[Tool]) -> Result<usize> {
     tools.iter().position(|tool| tool.name == name).ok_or_else(|| {
         Error::invalid_value(
             format!("{param}.name"),
-            format!("Tool choice '{name}' not found in 'tools' parameter."),
+            format!("Tool choice '{}' not found in 'tools' parameter.", excerpt(&name)),
         )
     })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::json::{self, Members};
 
 /// Who speaks in a message.
@@ -178,7 +178,10 @@ fn parse_item(raw: &RawValue, param: &str) -> Result<Item> {
         }
         other => Err(Error::unsupported(
             format!("{param}.type"),
-            format!("Input items of type '{other}' are not supported by this server yet."),
+            format!(
+                "Input items of type '{}' are not supported by this server yet.",
+                excerpt(other)
+            ),
         )),
     }
 }
@@ -193,8 +196,9 @@ fn parse_message(members: &Members<'_>, param: &str) -> Result<Item> {
             return Err(Error::invalid_value(
                 format!("{param}.role"),
                 format!(
-                    "Invalid value: '{other}'. Supported values are: 'assistant', 'system', \
-                     'developer', and 'user'."
+                    "Invalid value: '{}'. Supported values are: 'assistant', 'system', \
+                     'developer', and 'user'.",
+                    excerpt(other)
                 ),
             ));
         }
@@ -252,7 +256,8 @@ fn parse_content(raw: &RawValue, allowed: &[&str], param: &str) -> Result<String
             return Err(Error::invalid_value(
                 format!("{part_param}.type"),
                 format!(
-                    "Invalid value: '{part_type}'. Supported values are: '{}'.",
+                    "Invalid value: '{}'. Supported values are: '{}'.",
+                    excerpt(&part_type),
                     allowed.join("', '")
                 ),
             ));

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use crate::chain::{Budget, Dropped, Index, Meter, Node, Segment, Tail, Tape, View};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, excerpt};
 use crate::family::Shown;
 use crate::family::render::{Group, group, shows};
 use crate::header::{Header, RawHeader, ToolChoice};
@@ -139,7 +139,8 @@ fn pair(
                 };
                 if unanswered.len() == before && !answered() {
                     return Err(Error::unpaired(format!(
-                        "No tool call found for function call output with call_id {call_id}."
+                        "No tool call found for function call output with call_id {}.",
+                        excerpt(call_id)
                     )));
                 }
             }
@@ -147,7 +148,10 @@ fn pair(
         }
     }
     if let Some((call_id, _)) = unanswered.first().filter(|_| generate) {
-        return Err(Error::unpaired(format!("No tool output found for function call {call_id}.")));
+        return Err(Error::unpaired(format!(
+            "No tool output found for function call {}.",
+            excerpt(call_id)
+        )));
     }
     Ok(unanswered)
 }

@@ -366,9 +366,9 @@ impl Turn {
                 glue: false,
             });
         }
-        let before = self.parent.as_ref().map_or([0; 32], |node| node.parts().fingerprint);
+        let before = self.parent.as_ref().map_or(0, |node| node.parts().fingerprint);
         let fingerprint =
-            items.iter().fold(before, |row, item| self.index.extend(&row, item.as_ref()));
+            items.iter().fold(before, |row, item| self.index.extend(row, item.as_ref()));
         // A turn that said nothing, or was cut off while it thought, has the fingerprint of the
         // row before it, which it is not.
         let spoke = !self.opened.generate || items.len() > input_items;

@@ -6,18 +6,21 @@
 //! on without it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use ahash::RandomState;
 
 use crate::chain::{Meter, Node};
 use crate::item::Item;
 
-/// Identifies a row of items: a keyed hash over each item's content and the row before it.
+/// Stands for a row of items: a keyed hash over each item's content and the row before it.
 ///
-/// Reasoning is left out, since many clients do not send it back; whoever finds a node compares
-/// what the client did send ([`Index::find`]).
-pub type Fingerprint = [u8; 32];
+/// It only proposes a node: whoever finds one compares the items themselves ([`Index::find`]), so
+/// a collision hides a node and never shows a wrong one (docs/decisions/0005). Reasoning is left
+/// out, since many clients do not send it back.
+pub type Fingerprint = u64;
 
 /// How much an [`Index`] may hold, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +34,7 @@ pub struct Budget {
 /// The committed nodes of one profile's chains, by scope and fingerprint.
 #[derive(Debug)]
 pub struct Index {
-    key: [u8; 32],
+    hasher: RandomState,
     budget: Budget,
     meter: Meter,
     entries: Mutex<Entries>,
@@ -55,14 +58,11 @@ struct Entry {
 }
 
 impl Index {
-    /// An empty index. Its hash key is random, so that nobody can construct a collision.
+    /// An empty index. Its hash key is random, so that nobody can aim at a collision.
     #[must_use]
     pub fn new(budget: Budget) -> Self {
-        let mut key = [0; 32];
-        for word in key.chunks_exact_mut(8) {
-            word.copy_from_slice(&RandomState::new().build_hasher().finish().to_le_bytes());
-        }
-        Self { key, budget, meter: Meter::default(), entries: Mutex::default() }
+        let hasher = RandomState::new();
+        Self { hasher, budget, meter: Meter::default(), entries: Mutex::default() }
     }
 
     /// What counts the bytes of everything in these chains.
@@ -85,15 +85,15 @@ impl Index {
 
     /// The fingerprint of the row that `item` makes of `before`.
     #[must_use]
-    pub fn extend(&self, before: &Fingerprint, item: &Item) -> Fingerprint {
+    pub fn extend(&self, before: Fingerprint, item: &Item) -> Fingerprint {
         if matches!(item, Item::Reasoning { .. }) {
-            return *before;
+            return before;
         }
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(before);
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u64(before);
         let mut field = |bytes: &[u8]| {
-            hasher.update(&(bytes.len() as u64).to_le_bytes());
-            hasher.update(bytes);
+            hasher.write_usize(bytes.len());
+            hasher.write(bytes);
         };
         field(item.type_name().as_bytes());
         match item {
@@ -113,7 +113,7 @@ impl Index {
             }
             Item::Reasoning { .. } => {}
         }
-        *hasher.finalize().as_bytes()
+        hasher.finish()
     }
 
     /// The node that holds the longest beginning of `items` in this scope, and how many of them
@@ -121,11 +121,11 @@ impl Index {
     /// without its reasoning and with its arguments spelled otherwise; all else must be equal.
     #[must_use]
     pub fn find(&self, scope: &Arc<[u8]>, items: &[Arc<Item>]) -> Option<(Node, usize)> {
-        let mut row = [0; 32];
+        let mut row = 0;
         let rows: Vec<Fingerprint> = items
             .iter()
             .map(|item| {
-                row = self.extend(&row, item);
+                row = self.extend(row, item);
                 row
             })
             .collect();

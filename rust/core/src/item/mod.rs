@@ -3,6 +3,8 @@
 //! This is the only place where `input` is parsed (D1). What the model cannot see (ids, status,
 //! encrypted content) is dropped here; what it would have to see and we cannot show it is refused.
 
+mod quick;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -25,6 +27,27 @@ pub enum Role {
 }
 
 impl Role {
+    /// The role of that name.
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "user" => Some(Self::User),
+            "assistant" => Some(Self::Assistant),
+            "system" => Some(Self::System),
+            "developer" => Some(Self::Developer),
+            _ => None,
+        }
+    }
+
+    /// The types of the parts that its messages may have. The easy form lets any role use
+    /// `input_text`; an assistant's own output comes back as `output_text` or `refusal`.
+    fn parts(self) -> &'static [&'static str] {
+        if self == Self::Assistant {
+            &["output_text", "refusal", "input_text"]
+        } else {
+            &["input_text"]
+        }
+    }
+
     /// The API's word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -126,6 +149,15 @@ impl Item {
 /// `invalid_value`, `missing_required_parameter` or `unsupported_parameter`, with the path of the
 /// field at fault (`input[3].content[0].type`).
 pub fn parse_input(bytes: &[u8]) -> Result<Vec<Arc<Item>>> {
+    let array = std::str::from_utf8(bytes).ok().filter(|text| text.starts_with('['));
+    if let Some(items) = array.and_then(quick::read) {
+        return Ok(items.into_iter().map(Arc::new).collect());
+    }
+    read_carefully(bytes)
+}
+
+/// The reading that explains what is wrong.
+fn read_carefully(bytes: &[u8]) -> Result<Vec<Arc<Item>>> {
     let raw = json::value(bytes, "input")?;
     match raw.get().as_bytes().first() {
         Some(b'n') => Ok(Vec::new()),
@@ -187,33 +219,21 @@ fn parse_item(raw: &RawValue, param: &str) -> Result<Item> {
 }
 
 fn parse_message(members: &Members<'_>, param: &str) -> Result<Item> {
-    let role = match members.required("role", param)?.as_ref() {
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        "system" => Role::System,
-        "developer" => Role::Developer,
-        other => {
-            return Err(Error::invalid_value(
-                format!("{param}.role"),
-                format!(
-                    "Invalid value: '{}'. Supported values are: 'assistant', 'system', \
-                     'developer', and 'user'.",
-                    excerpt(other)
-                ),
-            ));
-        }
-    };
+    let name = members.required("role", param)?;
+    let role = Role::of(&name).ok_or_else(|| {
+        Error::invalid_value(
+            format!("{param}.role"),
+            format!(
+                "Invalid value: '{}'. Supported values are: 'assistant', 'system', 'developer', \
+                 and 'user'.",
+                excerpt(&name)
+            ),
+        )
+    })?;
     let content_param = format!("{param}.content");
     let content =
         members.get("content").ok_or_else(|| Error::missing_parameter(content_param.as_str()))?;
-    // The easy form lets any role use input_text; assistants' own output comes back as
-    // output_text or refusal.
-    let allowed: &[&str] = if role == Role::Assistant {
-        &["output_text", "refusal", "input_text"]
-    } else {
-        &["input_text"]
-    };
-    Ok(Item::Message { role, text: parse_content(content, allowed, &content_param)? })
+    Ok(Item::Message { role, text: parse_content(content, role.parts(), &content_param)? })
 }
 
 fn parse_reasoning(members: &Members<'_>, param: &str) -> Result<Item> {
@@ -268,6 +288,10 @@ fn parse_content(raw: &RawValue, allowed: &[&str], param: &str) -> Result<String
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
 
     fn parsed(text: &str) -> Result<Vec<Item>> {
@@ -310,6 +334,75 @@ mod tests {
             .unwrap(),
             [Item::Output { call_id: "c".into(), text: "ok".into() }]
         );
+    }
+
+    /// Fragments of items, right and wrong, in any combination.
+    fn fragments() -> impl Strategy<Value = String> {
+        let field = select(vec![
+            r#""type":"message""#,
+            r#""type":"reasoning""#,
+            r#""type":"function_call""#,
+            r#""type":"function_call_output""#,
+            r#""type":"item_reference""#,
+            r#""type":null"#,
+            r#""role":"user""#,
+            r#""role":"assistant""#,
+            r#""role":"robot""#,
+            r#""content":"a\u00e9\n""#,
+            r#""content":[]"#,
+            r#""content":null"#,
+            r#""content":{"type":"input_text"}"#,
+            r#""content":[{"type":"input_text","text":"b"},{"type":"input_text","text":"c"}]"#,
+            r#""content":[{"type":"output_text","text":"d","annotations":[]}]"#,
+            r#""content":[{"type":"refusal","refusal":"no"}]"#,
+            r#""content":[{"type":"reasoning_text","text":"why"}]"#,
+            r#""content":[{"type":"input_image","image_url":"x"}]"#,
+            r#""summary":[{"type":"summary_text","text":"so"}]"#,
+            r#""summary":[]"#,
+            r#""summary":7"#,
+            r#""call_id":"c""#,
+            r#""call_id":1"#,
+            r#""name":"f""#,
+            r#""arguments":"{\"a\":  1}""#,
+            r#""output":"x""#,
+            r#""output":[{"type":"input_text","text":"y"}]"#,
+            r#""namespace":"n""#,
+            r#""id":"i","status":"completed""#,
+            r#""content":"\ud800""#,
+        ]);
+        let item = vec(field, 0..5).prop_map(|fields| format!("{{{}}}", fields.join(",")));
+        vec(item, 0..3).prop_map(|items| format!("[{}]", items.join(", ")))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #[test]
+        fn the_quick_reading_reads_what_the_careful_one_does(input in fragments()) {
+            if let Some(quick) = quick::read(&input) {
+                let careful: Vec<Item> = read_carefully(input.as_bytes())
+                    .unwrap_or_else(|error| panic!("only the quick one reads {input}: {error}"))
+                    .iter()
+                    .map(|item| item.as_ref().clone())
+                    .collect();
+                prop_assert_eq!(quick, careful);
+            }
+        }
+    }
+
+    #[test]
+    fn plain_input_is_read_quickly() {
+        for input in [
+            "[]",
+            r#"[{"role":"user","content":"hi"}]"#,
+            r#"[{"type":"message","id":"m","role":"assistant","status":"completed",
+                "content":[{"type":"output_text","text":"a","annotations":[],"logprobs":[]}]}]"#,
+            r#"[{"type":"reasoning","id":"r","summary":[],"encrypted_content":null,
+                "content":[{"type":"reasoning_text","text":"t"}]}]"#,
+            r#"[{"type":"function_call","id":"f","call_id":"c","name":"f","arguments":"{}"}]"#,
+            r#"[{"type":"function_call_output","call_id":"c","output":"x"}]"#,
+        ] {
+            assert!(quick::read(input).is_some(), "{input}");
+        }
     }
 
     #[test]

@@ -4,7 +4,9 @@ beside rendering everything with jinja2 and encoding it with Hugging Face ``toke
 The conversation is an agent's, over this repository's own files: it reads one after another. New
 turns take their text from a pool, so that no text comes twice in a row; words recur, as they do.
 Beside them, what else a turn of ours can cost: a fork (another turn has the tip: one copy of the
-tokens) and a cold start (everything is new: our renderer and fastokens over all of it).
+tokens), a conversation that is sent in full and found again (its items are parsed and compared,
+nothing of it is rendered; beside it, msgspec parsing that body), and a cold start (everything is
+new: our renderer and fastokens over all of it).
 
 ``make bench`` measures and records; the test suite runs it once, for correctness only.
 """
@@ -17,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from oracle import naive, vocabulary
@@ -92,6 +95,7 @@ class Agent:
         self.header = {
             "instructions": json.dumps(INSTRUCTIONS).encode(),
             "tools": json.dumps(TOOLS).encode(),
+            "scope": b"bench",
         }
         self.node: _core.Node | None = None
         self.items: list[dict[str, Any]] = []
@@ -145,9 +149,12 @@ class Opening:
     def open(self, new: bytes) -> None:
         self.turn = self.agent.chains.open(self.parent, new, **self.agent.header)
 
+    def open_unknown(self, new: bytes) -> None:
+        self.turn = self.agent.chains.open(None, new, **{**self.agent.header, "scope": None})
+
 
 @pytest.mark.parametrize("history", SIZES)
-@pytest.mark.parametrize("kind", ["extend", "fork", "cold"])
+@pytest.mark.parametrize("kind", ["extend", "fork", "found", "cold"])
 def test_open(benchmark, measured, kind, history):
     """turnwire: parse, render and encode what is new."""
     agent = Agent(history)
@@ -155,19 +162,35 @@ def test_open(benchmark, measured, kind, history):
     if kind == "fork":
         holder = Opening(agent, agent.node, [])  # has the tip while it lives
         holder.open(next(holder.pool))
-    elif kind == "cold":
+    elif kind in {"found", "cold"}:
         opening = Opening(agent, None, agent.items)
+    work = opening.open_unknown if kind == "cold" else opening.open
     rounds = 300 if kind == "extend" else max(10, min(300, 1_000_000 // history))
-    benchmark.pedantic(opening.open, setup=opening.prepare, rounds=rounds, warmup_rounds=5)
+    benchmark.pedantic(work, setup=opening.prepare, rounds=rounds, warmup_rounds=5)
     turn = opening.turn
     assert turn is not None
-    assert turn.kind == kind
+    assert turn.kind == ("extend" if kind == "found" else kind)
     assert kind == "cold" or turn.rendered < 2 * NEW_TOKENS
     measured(
         contender=f"turnwire {kind}",
         history_tokens=history,
         prompt_tokens=len(turn.prompt),
         new_tokens=turn.rendered,
+    )
+
+
+@pytest.mark.parametrize("history", SIZES)
+def test_parsing_the_body(benchmark, measured, history):
+    """What a body in full costs any server that reads it."""
+    agent = Agent(history)
+    opening = Opening(agent, None, agent.items)
+    parse = msgspec.json.Decoder().decode
+    benchmark.pedantic(parse, setup=opening.prepare, rounds=100, warmup_rounds=5)
+    measured(
+        contender="msgspec parse",
+        history_tokens=history,
+        prompt_tokens=agent.node.token_count if agent.node else 0,
+        new_tokens=0,
     )
 
 

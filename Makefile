@@ -21,6 +21,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 PYTHON_SOURCES := python tests bench scripts
 RUST_SOURCES := $(shell find rust -name "*.rs" -o -name Cargo.toml)
@@ -46,6 +47,15 @@ bench: $(STAMPS)/dev $(STAMPS)/extension vocab ## Measure turns and write bench/
 .PHONY: wheel
 wheel: $(STAMPS)/dev ## Build the one abi3 wheel into dist/
 	$(BIN)/maturin build --release --out dist
+
+.PHONY: constraints
+constraints: ## Try the newest versions of everything and write them to constraints.txt
+	rm -rf .cache/newest && $(PYTHON) -m venv .cache/newest
+	PIP_CONSTRAINT= .cache/newest/bin/python -m pip install --quiet --upgrade pip
+	PIP_CONSTRAINT= .cache/newest/bin/python -m pip install --quiet --group dev '.[demo]'
+	head -n 2 constraints.txt > .cache/newest/constraints.txt
+	.cache/newest/bin/python -m pip freeze --exclude turnwire >> .cache/newest/constraints.txt
+	mv .cache/newest/constraints.txt constraints.txt
 
 .PHONY: clean
 clean: ## Remove what was built and installed (fetched files stay in .cache)
@@ -84,11 +94,11 @@ $(STAMPS)/venv:
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first with dependency groups
 	mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/build: pyproject.toml | $(STAMPS)/venv
+$(STAMPS)/build: pyproject.toml constraints.txt | $(STAMPS)/venv
 	$(BIN)/python -m pip install --quiet --group build
 	touch $@
 
-$(STAMPS)/dev: pyproject.toml $(STAMPS)/build
+$(STAMPS)/dev: pyproject.toml constraints.txt $(STAMPS)/build
 	$(BIN)/python -m pip install --quiet --group dev
 	touch $@
 

@@ -227,6 +227,20 @@ def test_the_demo_runs_an_agent(command, serve):
         assert later[2] == earlier[1] + earlier[4], "everything before was reused"
 
 
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [
+        ("http://127.0.0.1:8787", "http://127.0.0.1:8787"),
+        ("http://127.0.0.1:8787/", "http://127.0.0.1:8787"),
+        ("http://h/llm/v1", "http://h/llm"),
+        ("ws://127.0.0.1:8787/v1/responses", "http://127.0.0.1:8787"),
+        ("wss://h/v1/responses/", "https://h"),
+    ],
+)
+def test_the_demo_takes_any_address_of_the_server(given, root):
+    assert demo._root(given) == root
+
+
 def test_the_demo_works_without_debug_records(command, serve):
     server: RunningServer = serve()
     code, output, _ = command("demo", "--url", server.url)

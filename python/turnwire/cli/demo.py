@@ -78,7 +78,7 @@ def demo(
             folder = Path(sample)
             for name, text in SAMPLE.items():
                 Path(folder, name).write_text(text)
-        agent = Agent(url.rstrip("/"), api_key, FolderTools(folder), force=force)
+        agent = Agent(_root(url), api_key, FolderTools(folder), force=force)
         console.print(f"[dim]{agent.model} at {url}, {len(agent.tools.names)} files[/]\n")
         turns = []
         for number, turn in enumerate(agent.run(), 1):
@@ -86,6 +86,13 @@ def demo(
             turns.append(turn)
     console.print()
     console.print(_table(turns, agent.records()))
+
+
+def _root(url: str) -> str:
+    """Return the server's root for any address of it that ``serve`` or a client's setting shows."""
+    for ending in ("/", "/responses", "/v1"):
+        url = url.removesuffix(ending)
+    return f"http{url.removeprefix('ws')}" if url.startswith("ws") else url
 
 
 class Agent:

@@ -11,8 +11,11 @@ import pytest
 
 from oracle import vocabulary
 from running import RunningServer, answer_to, calls_of, connect, wait_for
+from turnwire import app as turnwire_app
 from turnwire._core import Profile
+from turnwire.config import Config
 from turnwire.engine.llamacpp import LlamaCppEngine
+from turnwire.errors import ProfileError
 
 TOOL = {
     "type": "function",
@@ -34,6 +37,15 @@ def server():
     running = RunningServer(Profile.from_gguf(str(path)), {}, instead_of_sim=engine).start()
     yield running
     running.stop()
+
+
+async def test_an_engine_with_another_tokenizer_is_not_served(profile):
+    """Qwen3's vocabulary for SmolLM2's engine: no turn would be right, so none is taken."""
+    engine = LlamaCppEngine(vocabulary.smollm2_path())
+    app = turnwire_app(Config(), profile=profile, engine=engine)
+    with pytest.raises(ProfileError, match="the engine encodes .Hello, world!"):
+        await app.startup()
+    assert engine.pid is None
 
 
 async def test_every_turn_finds_all_of_its_parent_in_the_engines_cache(server):

@@ -8,7 +8,7 @@ carries a ``finish_reason``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -120,6 +120,18 @@ class Engine(Protocol):
 
         Closing the iterator (``aclose``, cancellation) stops the engine within one token.
         Raises EngineError when the engine fails; OverloadedError when it is not ready.
+        """
+        ...
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """An engine that can encode text by its own tokenizer, so that ours can be compared with it."""
+
+    async def tokenize(self, text: str, *, special: bool = False) -> Sequence[int]:
+        """Encode ``text``, adding no token; with ``special``, control tokens are read by name.
+
+        Raises EngineError.
         """
         ...
 

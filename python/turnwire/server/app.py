@@ -130,11 +130,7 @@ class TurnwireApp:
         config = self.config
         profile, engine = self._given
         parts = await asyncio.to_thread(build, config, profile=profile, engine=engine)
-        try:
-            await parts.engine.start()
-        except BaseException:
-            await parts.engine.close()
-            raise
+        await parts.start()
         admission = Admission(config, model=config.model.name or parts.engine.model)
         records = TurnRecords(config.log.debug_turns if config.log.debug else 0)
         store: Store[Node] = MemoryStore(max_responses=config.store.max_responses)

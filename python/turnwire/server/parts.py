@@ -12,6 +12,7 @@ from turnwire.engine.demo_model import SMOLLM2, fetch_demo_model
 from turnwire.engine.llamacpp import LlamaCppEngine
 from turnwire.engine.sim import Script, SimEngine
 from turnwire.errors import ConfigError, StartupError
+from turnwire.server.agreement import check_tokenizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,18 @@ class Parts:
 
     profile: Profile
     engine: Engine
+
+    async def start(self) -> None:
+        """Start the engine, and see that it and the profile mean the same ids.
+
+        Raises StartupError classes; the engine is closed then.
+        """
+        try:
+            await self.engine.start()
+            await check_tokenizers(self.engine, self.profile)
+        except BaseException:
+            await self.engine.close()
+            raise
 
 
 def build(

@@ -43,7 +43,7 @@ async def test_an_engine_with_another_tokenizer_is_not_served(profile):
     """Qwen3's vocabulary for SmolLM2's engine: no turn would be right, so none is taken."""
     engine = LlamaCppEngine(vocabulary.smollm2_path())
     app = turnwire_app(Config(), profile=profile, engine=engine)
-    with pytest.raises(ProfileError, match="the engine encodes .Hello, world!"):
+    with pytest.raises(ProfileError, match=r"the engine encodes .Hello, world!"):
         await app.startup()
     assert engine.pid is None
 

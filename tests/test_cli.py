@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -281,3 +282,18 @@ def test_the_demos_tools_stay_in_their_folder(tmp_path):
         assert tools.call("read_file", arguments).startswith('{"error": ')
     assert tools.call("remove", "{}").startswith('{"error": ')
     assert tuple(tool["name"] for tool in tools.definitions()) == demo.STEPS
+
+
+def test_a_verbose_log_leaves_uvicorns_at_warnings(monkeypatch):
+    """At "info" it writes query strings, and at "debug" headers with keys."""
+    names = ("turnwire", "turnwire.access", "uvicorn")
+    before = {name: logging.getLogger(name).level for name in names}
+    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
+    try:
+        serving.log_to_stderr(Config(log={"level": "debug"}))
+        assert logging.getLogger("turnwire").level == logging.DEBUG
+        for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+            assert logging.getLogger(name).getEffectiveLevel() == logging.WARNING
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

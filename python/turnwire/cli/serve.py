@@ -56,7 +56,7 @@ def log_to_stderr(config: Config) -> None:
     )
     logging.getLogger("turnwire").setLevel(level)
     logging.getLogger("turnwire.access").setLevel("INFO" if config.log.access else "WARNING")
-    # uvicorn logs the address of every upgrade with its query string, at the level "info".
+    # At "info" it writes query strings, and at "debug" headers with keys.
     logging.getLogger("uvicorn").setLevel("WARNING")
 
 

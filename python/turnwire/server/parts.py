@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from turnwire._core import Profile
-from turnwire.engine.demo_model import SMOLLM2, fetch_demo_model
+from turnwire.engine.demo_model import SMOLLM2, cache_directory, fetch_demo_model
 from turnwire.engine.llamacpp import LlamaCppEngine
 from turnwire.engine.sim import Script, SimEngine
 from turnwire.errors import ConfigError, StartupError
@@ -85,7 +85,7 @@ def build(
 def load_profile(config: Config, path: Path) -> Profile:
     """Load a vocabulary and template from a Hugging Face folder or a GGUF. Raises ProfileError."""
     load = Profile.from_hf if path.is_dir() else Profile.from_gguf
-    return load(str(path), trust=config.model.trust)
+    return load(str(path), trust=config.model.trust, cache=str(cache_directory() / "encoders"))
 
 
 def _given(path: Path | None) -> Path:

@@ -58,20 +58,22 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// From a Hugging Face folder.
+    /// From a Hugging Face folder. `verdicts` is a directory in which it is remembered that the fast
+    /// encoder of a vocabulary has passed its probe, which saves loading the reference (D6).
     ///
     /// # Errors
     /// [`crate::ErrorKind::Profile`].
-    pub fn from_hf(directory: &Path, trust: Trust) -> Result<Self> {
-        Self::new(load::hf::load(directory)?, trust)
+    pub fn from_hf(directory: &Path, trust: Trust, verdicts: Option<&Path>) -> Result<Self> {
+        Self::new(load::hf::load_with(directory, verdicts)?, trust)
     }
 
-    /// From a GGUF's metadata; its tensors are not read.
+    /// From a GGUF's metadata; its tensors are not read. `verdicts` as in
+    /// [`from_hf`](Self::from_hf).
     ///
     /// # Errors
     /// [`crate::ErrorKind::Profile`].
-    pub fn from_gguf(path: &Path, trust: Trust) -> Result<Self> {
-        Self::new(load::gguf::load(path)?, trust)
+    pub fn from_gguf(path: &Path, trust: Trust, verdicts: Option<&Path>) -> Result<Self> {
+        Self::new(load::gguf::load_with(path, verdicts)?, trust)
     }
 
     /// Chooses the family by what the template prints, and checks that prompts may be cut at its

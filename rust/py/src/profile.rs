@@ -15,6 +15,8 @@ use crate::error::detached;
 #[pyclass(frozen, module = "turnwire._core")]
 pub(crate) struct Profile(pub(crate) Arc<turnwire_core::Profile>);
 
+type Cache = Option<PathBuf>;
+
 /// The JSON of `encode_output`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,19 +38,19 @@ struct Call {
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts arguments into values")]
 impl Profile {
     #[staticmethod]
-    #[pyo3(signature = (path, *, trust = "strict"))]
-    fn from_hf(py: Python<'_>, path: PathBuf, trust: &str) -> PyResult<Self> {
-        detached(py, || turnwire_core::Profile::from_hf(&path, trust.parse()?))
-            .map(Arc::new)
-            .map(Self)
+    #[pyo3(signature = (path, *, trust = "strict", cache = None))]
+    fn from_hf(py: Python<'_>, path: PathBuf, trust: &str, cache: Cache) -> PyResult<Self> {
+        let cache = cache.as_deref();
+        detached(py, || turnwire_core::Profile::from_hf(&path, trust.parse()?, cache))
+            .map(|profile| Self(Arc::new(profile)))
     }
 
     #[staticmethod]
-    #[pyo3(signature = (path, *, trust = "strict"))]
-    fn from_gguf(py: Python<'_>, path: PathBuf, trust: &str) -> PyResult<Self> {
-        detached(py, || turnwire_core::Profile::from_gguf(&path, trust.parse()?))
-            .map(Arc::new)
-            .map(Self)
+    #[pyo3(signature = (path, *, trust = "strict", cache = None))]
+    fn from_gguf(py: Python<'_>, path: PathBuf, trust: &str, cache: Cache) -> PyResult<Self> {
+        let cache = cache.as_deref();
+        detached(py, || turnwire_core::Profile::from_gguf(&path, trust.parse()?, cache))
+            .map(|profile| Self(Arc::new(profile)))
     }
 
     #[getter]

@@ -15,7 +15,7 @@ pub(crate) const ROOMY: Budget = Budget { bytes: 1 << 30, ttl: Duration::from_se
 pub(crate) static CHAINS: LazyLock<Chains> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/vocab/qwen3");
     assert!(directory.exists(), "the Qwen3 vocabulary is missing: run `make vocab`");
-    Chains::new(Arc::new(Profile::from_hf(&directory, Trust::Strict).unwrap()), ROOMY)
+    Chains::new(Arc::new(Profile::from_hf(&directory, Trust::Strict, None).unwrap()), ROOMY)
 });
 
 pub(crate) const LS: &[u8] = br#"[{"type":"function","name":"ls","parameters":{"type":"object"}}]"#;

@@ -110,15 +110,15 @@ class Profile:
     """A model's tokenizer, template, family and capabilities; immutable, fingerprinted."""
 
     @staticmethod
-    def from_hf(path: str, *, trust: Trust = "strict", cache: str | None = None) -> Profile:
+    def from_hf(path: str, *, trust: Trust = "strict", verdicts: str | None = None) -> Profile:
         """From a folder with ``tokenizer.json`` and a chat template (``tokenizer_config.json`` or
-        ``chat_template.jinja``). ``cache`` is a directory in which it is remembered that a vocabulary's
+        ``chat_template.jinja``). ``verdicts`` is a directory in which it is remembered that a vocabulary's
         fast encoder has passed its probe: the next start is a second or two shorter. Raises
         ProfileError."""
     @staticmethod
-    def from_gguf(path: str, *, trust: Trust = "strict", cache: str | None = None) -> Profile:
+    def from_gguf(path: str, *, trust: Trust = "strict", verdicts: str | None = None) -> Profile:
         """From a GGUF's metadata. Raises ProfileError, naming the pre-tokenizer kind when that is
-        not on the list of kinds known exactly. ``cache`` as in ``from_hf``."""
+        not on the list of kinds known exactly. ``verdicts`` as in ``from_hf``."""
     @property
     def name(self) -> str: ...
     @property

@@ -15,7 +15,7 @@ use crate::error::detached;
 #[pyclass(frozen, module = "turnwire._core")]
 pub(crate) struct Profile(pub(crate) Arc<turnwire_core::Profile>);
 
-type Cache = Option<PathBuf>;
+type Verdicts = Option<PathBuf>;
 
 /// The JSON of `encode_output`.
 #[derive(Deserialize)]
@@ -38,18 +38,18 @@ struct Call {
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts arguments into values")]
 impl Profile {
     #[staticmethod]
-    #[pyo3(signature = (path, *, trust = "strict", cache = None))]
-    fn from_hf(py: Python<'_>, path: PathBuf, trust: &str, cache: Cache) -> PyResult<Self> {
-        let cache = cache.as_deref();
-        detached(py, || turnwire_core::Profile::from_hf(&path, trust.parse()?, cache))
+    #[pyo3(signature = (path, *, trust = "strict", verdicts = None))]
+    fn from_hf(py: Python<'_>, path: PathBuf, trust: &str, verdicts: Verdicts) -> PyResult<Self> {
+        let verdicts = verdicts.as_deref();
+        detached(py, || turnwire_core::Profile::from_hf(&path, trust.parse()?, verdicts))
             .map(|profile| Self(Arc::new(profile)))
     }
 
     #[staticmethod]
-    #[pyo3(signature = (path, *, trust = "strict", cache = None))]
-    fn from_gguf(py: Python<'_>, path: PathBuf, trust: &str, cache: Cache) -> PyResult<Self> {
-        let cache = cache.as_deref();
-        detached(py, || turnwire_core::Profile::from_gguf(&path, trust.parse()?, cache))
+    #[pyo3(signature = (path, *, trust = "strict", verdicts = None))]
+    fn from_gguf(py: Python<'_>, path: PathBuf, trust: &str, verdicts: Verdicts) -> PyResult<Self> {
+        let verdicts = verdicts.as_deref();
+        detached(py, || turnwire_core::Profile::from_gguf(&path, trust.parse()?, verdicts))
             .map(|profile| Self(Arc::new(profile)))
     }
 

@@ -10,7 +10,7 @@ use std::{env, fs, process};
 
 use serde_json::{Value, json};
 use texts::{encode, fetched};
-use turnwire_core::{Error, ErrorKind, load};
+use turnwire_core::{Error, ErrorKind, Profile, Trust, load};
 
 /// A folder of its own, gone at the end of the test.
 struct Folder(PathBuf);
@@ -210,4 +210,30 @@ fn what_is_wrong_with_a_file_is_said_with_its_name() {
     fs::write(folder.0.join("chat_template.jinja"), "t").unwrap();
     let error = load::hf::load(&folder.0).err().unwrap();
     assert!(error.detail().contains("config.json: "), "{error}");
+}
+
+/// Templates differ in what they want of a call's arguments: text to print as it is, or a value to
+/// print as JSON (Qwen 2.5). Both are served; one that prints something else is not. Oracle: the
+/// real Qwen3 template, in which the choice is one `if`.
+#[test]
+fn a_template_may_print_arguments_as_json() {
+    let real = fetched("qwen3/tokenizer_config.json");
+    let config: Value = serde_json::from_str(&fs::read_to_string(&real).unwrap()).unwrap();
+    let template = config["chat_template"].as_str().unwrap();
+    let tokenizer = fs::read_to_string(fetched("qwen3/tokenizer.json")).unwrap();
+    let served = |from: &str, to: &str| {
+        assert!(template.contains(from));
+        let folder = Folder::new(&[
+            ("tokenizer.json", json!(tokenizer)),
+            ("chat_template.jinja", json!(template.replace(from, to))),
+        ]);
+        Profile::from_hf(&folder.0, Trust::Strict, None)
+            .map(|profile| profile.family().name().to_owned())
+    };
+    let choice = "{%- if tool_call.arguments is string %}";
+    assert_eq!(served(choice, choice).unwrap(), "qwen3");
+    assert_eq!(served(choice, "{%- if false %}").unwrap(), "qwen3");
+    let end = r"{{- '}\n</tool_call>' }}";
+    let error = served(end, r"{{- '} \n</tool_call>' }}").unwrap_err();
+    assert!(error.detail().contains("it prints"), "{error}");
 }

@@ -17,18 +17,51 @@ use crate::family::render::{Group, Message, group, shows};
 use crate::header::{Header, RawHeader};
 use crate::item::{Item, Role};
 
+/// How a template is given the arguments of a call. Some print them as they are, others as JSON,
+/// and those would quote a text; servers give each what it needs. A renderer that keeps the bytes
+/// agrees with the latter where the bytes are as Python spells JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arguments {
+    AsText,
+    AsObject,
+}
+
+impl Arguments {
+    fn sample(self) -> &'static str {
+        match self {
+            Self::AsText => r#"{"path":  "a"}"#,
+            Self::AsObject => r#"{"path": "a", "n": [1, 2.5, null]}"#,
+        }
+    }
+
+    fn given(self, arguments: &str) -> Value {
+        match self {
+            Self::AsText => Value::from(arguments),
+            Self::AsObject => serde_json::from_str(arguments).unwrap_or_default(),
+        }
+    }
+}
+
 /// Whether `dialect` and `template` print the same text for every probe.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Profile`] with both texts from where they part.
 pub fn agree(dialect: &ChatMl, template: &Template) -> Result<()> {
+    let as_text = agree_with(Arguments::AsText, dialect, template);
+    if as_text.is_err() && agree_with(Arguments::AsObject, dialect, template).is_ok() {
+        return Ok(());
+    }
+    as_text
+}
+
+fn agree_with(arguments: Arguments, dialect: &ChatMl, template: &Template) -> Result<()> {
     for tools in [None, Some(TOOLS)] {
-        for items in conversations() {
+        for items in conversations(arguments) {
             for (generate, thinking) in [(true, true), (true, false), (false, true)] {
-                // A template that prints our tools block as plain text has no dates or knobs to
-                // vary; the same probes hold for it.
                 let native = native(dialect, &items, tools, generate, thinking)?;
-                let printed = printed(dialect, template, &items, tools, generate, thinking)?;
+                let messages = chat(dialect, &items, tools, arguments)?;
+                let functions = functions(dialect, tools)?;
+                let printed = template.render(&messages, functions.as_ref(), generate, thinking)?;
                 if native != printed {
                     return Err(differ(&native, &printed));
                 }
@@ -40,7 +73,7 @@ pub fn agree(dialect: &ChatMl, template: &Template) -> Result<()> {
 
 const TOOLS: &str = r#"[{"type":"function","name":"read_file","description":"Read \"é\" <b>","parameters":{"type":"object","properties":{"path":{"type":"string"},"n":{"type":"number","minimum":0.5}},"required":["path"]}},{"type":"function","name":"ls"}]"#;
 
-fn conversations() -> Vec<Vec<Arc<Item>>> {
+fn conversations(arguments: Arguments) -> Vec<Vec<Arc<Item>>> {
     let say = |role, text: &str| Item::Message { role, text: text.to_owned() };
     let user = |text| say(Role::User, text);
     let system = |text| say(Role::System, text);
@@ -49,7 +82,7 @@ fn conversations() -> Vec<Vec<Arc<Item>>> {
     let call = |id: &str, name: &str| Item::Call {
         call_id: id.to_owned(),
         name: name.to_owned(),
-        arguments: "{\"path\":  \"a\"}".to_owned(),
+        arguments: arguments.sample().to_owned(),
     };
     let output =
         |id: &str, text: &str| Item::Output { call_id: id.to_owned(), text: text.to_owned() };
@@ -128,39 +161,44 @@ fn native(
     }))
 }
 
-fn printed(
+/// The conversation as the template is given it.
+fn chat(
     dialect: &ChatMl,
-    template: &Template,
     items: &[Arc<Item>],
     tools: Option<&str>,
-    generate: bool,
-    thinking: bool,
-) -> Result<String> {
-    let header = parse_header(tools)?;
+    arguments: Arguments,
+) -> Result<Value> {
     let (leading, rest) = split_leading(items);
     let mut systems: Vec<String> = leading.into_iter().map(str::to_owned).collect();
-    let declares = dialect.declares_tools();
-    if tools.is_some() && !declares {
-        let block = dialect.tools_block(&header);
+    if tools.is_some() && !dialect.declares_tools() {
+        let block = dialect.tools_block(parse_header(tools)?.as_ref());
         match systems.first_mut() {
             Some(first) => *first = format!("{first}\n\n{block}"),
             None => systems.push(block),
         }
     }
-    let mut messages: Vec<Value> =
-        systems.iter().map(|text| json!({"role": "system", "content": text})).collect();
+    let system = |text: &String| json!({"role": "system", "content": text});
+    let mut messages: Vec<Value> = systems.iter().map(system).collect();
     for group in group(rest, 0) {
-        messages.extend(chat_messages(dialect, &group, declares));
+        messages.extend(chat_messages(dialect, &group, arguments));
     }
-    let functions = header.tools.iter();
-    let functions: Value = functions
-        .filter_map(|tool| serde_json::from_str::<Value>(&tool.declaration).ok())
-        .collect();
-    let functions = Some(&functions).filter(|_| tools.is_some() && declares);
-    template.render(&Value::Array(messages), functions, generate, thinking)
+    Ok(Value::Array(messages))
 }
 
-fn chat_messages(dialect: &ChatMl, group: &Group, declares: bool) -> Vec<Value> {
+/// The tools as the template is given them; none where it is fed our block instead.
+fn functions(dialect: &ChatMl, tools: Option<&str>) -> Result<Option<Value>> {
+    if tools.is_none() || !dialect.declares_tools() {
+        return Ok(None);
+    }
+    let header = parse_header(tools)?;
+    let declared = header.tools.iter();
+    let declared =
+        declared.filter_map(|tool| serde_json::from_str::<Value>(&tool.declaration).ok());
+    Ok(Some(declared.collect()))
+}
+
+fn chat_messages(dialect: &ChatMl, group: &Group, form: Arguments) -> Vec<Value> {
+    let declares = dialect.declares_tools();
     match &group.message {
         Message::Plain { role, text } => {
             let role = if *role == Role::User { "user" } else { "system" };
@@ -177,7 +215,10 @@ fn chat_messages(dialect: &ChatMl, group: &Group, declares: bool) -> Vec<Value> 
                 message["reasoning_content"] = json!(reasoning);
             }
             if !calls.is_empty() {
-                let call = |(name, arguments): &(String, String)| json!({"type": "function", "function": {"name": name, "arguments": arguments}});
+                let call = |(name, arguments): &(String, String)| {
+                    let arguments = form.given(arguments);
+                    json!({"type": "function", "function": {"name": name, "arguments": arguments}})
+                };
                 message["tool_calls"] = calls.iter().map(call).collect();
             }
             vec![message]

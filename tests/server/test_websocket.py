@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket as sockets
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -257,11 +258,10 @@ async def test_a_client_that_sends_and_never_reads_is_cut_off(serve):
         server={"send_buffer_bytes": 4096, "write_deadline_seconds": 5},
     )
     async with connect(server, max_queue=1) as socket:
-        with pytest.raises(ConnectionClosed):
-            async with asyncio.timeout(30):
-                while True:
-                    await socket.send("{}")
-                    await asyncio.sleep(0)  # a send that need not wait does not let the loss in
+        # The server cuts it off; whether a send still notices depends on the client's own buffers.
+        with suppress(ConnectionClosed):
+            for _ in range(100_000):
+                await socket.send("{}")
         await wait_for(lambda: not server.app.connections)
 
 

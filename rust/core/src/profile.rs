@@ -181,7 +181,15 @@ impl Profile {
         !matches!(self.piece(id), Piece::Unknown)
     }
 
-    fn piece(&self, id: TokenId) -> &Piece {
+    /// Whether `id` ends a turn.
+    #[must_use]
+    pub fn stops(&self, id: TokenId) -> bool {
+        self.stop_token_ids.binary_search(&id).is_ok()
+    }
+
+    /// What `id` stands for.
+    #[must_use]
+    pub fn piece(&self, id: TokenId) -> &Piece {
         usize::try_from(id)
             .ok()
             .and_then(|index| self.vocabulary.pieces.get(index))

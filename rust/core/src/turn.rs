@@ -249,7 +249,7 @@ impl Turn {
             self.last = Some(id);
             let index = self.sampled;
             self.sampled += 1;
-            if profile.stop_token_ids().binary_search(&id).is_ok() {
+            if profile.stops(id) {
                 self.stage = Stage::Stopped;
                 continue;
             }
@@ -346,7 +346,7 @@ impl Turn {
             items.extend(self.outputs.drain(..).map(Arc::new));
 
             let close = self.profile.family().close_id();
-            let stopped = self.last.filter(|id| self.profile.stop_token_ids().contains(id));
+            let stopped = self.last.filter(|&id| self.profile.stops(id));
             // Another stop token means the same; history has the family's own (law 2).
             if stopped.is_some_and(|id| id != close) {
                 tape.truncate(self.prompt.len() + self.sampled - 1);
@@ -409,13 +409,11 @@ impl Turn {
             return 0..0;
         }
         let Some(mut range) = self.parser.reasoning() else { return 0..0 };
-        let pieces = &self.profile.vocabulary().pieces;
-        let is_newline = |id: &TokenId| {
-            usize::try_from(*id).ok().and_then(|index| pieces.get(index)).is_some_and(
-                |piece| matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&b| b == b'\n')),
-            )
+        let is_newline = |&&id: &&TokenId| {
+            let piece = self.profile.piece(id);
+            matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'))
         };
-        range.end += ids[range.end.min(ids.len())..].iter().take_while(|id| is_newline(id)).count();
+        range.end += ids[range.end.min(ids.len())..].iter().take_while(is_newline).count();
         range.start..range.end.min(ids.len())
     }
 

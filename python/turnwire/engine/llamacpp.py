@@ -46,6 +46,15 @@ _KNOWN_TEXTS = 1024
 _KNOWN_SCHEMAS = 1024
 
 
+def require_xllamacpp() -> None:
+    """Raise StartupError, with what to install, when the package is not there."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise StartupError(
+            "The llamacpp engine needs the package xllamacpp: pip install 'turnwire[local]'. "
+            "Without it, `--engine sim` serves scripted answers."
+        )
+
+
 class LlamaCppEngine:
     """Serves one GGUF with the ``xllamacpp`` wheel. See docs/engines.md."""
 
@@ -126,11 +135,7 @@ class LlamaCppEngine:
 
     async def start(self) -> None:
         """Start the child and wait until it serves. Raises StartupError when it cannot."""
-        if importlib.util.find_spec("xllamacpp") is None:
-            raise StartupError(
-                "The llamacpp engine needs the package xllamacpp: pip install 'turnwire[local]'. "
-                "Without it, `--engine sim` serves scripted answers."
-            )
+        require_xllamacpp()
         if not self._gguf.is_file():
             raise StartupError(f"There is no model file {self._gguf}.")
         await self._child.start()

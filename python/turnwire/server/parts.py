@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from turnwire._core import Profile
 from turnwire.engine.demo_model import SMOLLM2, cache_directory, fetch_demo_model
-from turnwire.engine.llamacpp import LlamaCppEngine
+from turnwire.engine.llamacpp import LlamaCppEngine, require_xllamacpp
 from turnwire.engine.sim import Script, SimEngine
-from turnwire.errors import ConfigError, StartupError
+from turnwire.errors import ConfigError
 from turnwire.server.agreement import check_tokenizers
 
 if TYPE_CHECKING:
@@ -57,11 +56,8 @@ def build(
     configuration asks for and cannot be had is an error: nothing falls back to the sim.
     """
     wants_llamacpp = engine is None and config.engine.kind == "llamacpp"
-    if wants_llamacpp and importlib.util.find_spec("xllamacpp") is None:
-        raise StartupError(  # before anything is fetched for it
-            "The llamacpp engine needs the package xllamacpp: pip install 'turnwire[local]'. "
-            "Without it, `--engine sim` serves scripted answers."
-        )
+    if wants_llamacpp:
+        require_xllamacpp()  # before anything is fetched for it
     script = Script.load(config.engine.script) if config.engine.script else Script()
     model_file = config.engine.gguf
     if model_file is None and (wants_llamacpp or (profile is None and not config.model.tokenizer)):

@@ -335,7 +335,7 @@ class Turns:
 
     def _engine_request(self, running: Running, *, max_tokens: int) -> EngineRequest:
         turn, request = running.turn, running.exchange.request
-        constraint = turn.constraint
+        constraint, last_item = turn.constraint, turn.last_item
         return EngineRequest(
             request_id=running.response_id,
             prompt=memoryview(turn.prompt),
@@ -350,7 +350,7 @@ class Turns:
                 many=constraint.many,
             ),
             affinity=running.exchange.affinity,
-            last_item=LastItem(*turn.last_item) if turn.last_item else None,
+            last_item=LastItem(*last_item) if last_item else None,
             cache_scope=running.exchange.principal.name,
         )
 

@@ -71,7 +71,7 @@ class Span:
     @property
     def kind(self) -> Literal["header", "item", "generation_prompt", "sampled"]: ...
     @property
-    def origin(self) -> Literal["rendered", "sampled"]: ...
+    def origin(self) -> Literal["rendered", "sampled", "reencoded"]: ...
 
 @final
 class Delta:
@@ -119,10 +119,19 @@ class Profile:
     def from_gguf(path: str, *, trust: Trust = "strict", verdicts: str | None = None) -> Profile:
         """From a GGUF's metadata. Raises ProfileError, naming the pre-tokenizer kind when that is
         not on the list of kinds known exactly. ``verdicts`` as in ``from_hf``."""
+    def with_template(self, template: str, *, trust: Trust = "strict") -> Profile:
+        """The same vocabulary under another chat template, or another trust. Raises ProfileError."""
     @property
     def name(self) -> str: ...
     @property
-    def family(self) -> str: ...
+    def family(self) -> str:
+        """The native renderer's name, or ``generic``: the template itself is run for every prompt."""
+    @property
+    def not_native(self) -> str | None:
+        """Why no native renderer serves the template; None where one does."""
+    @property
+    def reads_calls(self) -> bool:
+        """Whether the calls that the model makes are recognised in its output."""
     @property
     def encoder(self) -> str: ...
     @property
@@ -186,6 +195,7 @@ class Chains:
         thinking: bool = True,
         generate: bool = True,
         scope: Buffer | None = None,
+        now: int | None = None,
     ) -> Turn:
         """Begin a response after ``parent``; without one, after the longest beginning of ``input``
         that is known in ``scope`` (None: look for nothing, and be found by nobody).
@@ -195,7 +205,9 @@ class Chains:
 
         ``input``, ``instructions``, ``tools`` and ``tool_choice`` are the request's raw JSON values
         (``null`` counts as absent; ``input`` may be a string or an array, empty with a parent). With
-        ``generate`` false no generation prompt is rendered and nothing may be pushed.
+        ``generate`` false no generation prompt is rendered and nothing may be pushed. ``now`` is when a
+        conversation that begins here began, in seconds since 1970 (None: the clock's): what its
+        template's clock shows in every turn.
 
         Raises RequestError classes that name the parameter, before anything has changed. Releases
         the GIL; may be called from any thread.
@@ -215,6 +227,10 @@ class Turn:
     @property
     def rendered(self) -> int:
         """Tokens encoded for this turn: its new items and its generation prompt."""
+    @property
+    def reencoded(self) -> int:
+        """Tokens sampled in earlier turns that ``prompt`` holds otherwise than as sampled, since the
+        template prints their text otherwise, or no more. 0 with a native renderer."""
     @property
     def known_items(self) -> int:
         """How many items of ``input`` were found in the scope's past instead of being rendered."""

@@ -42,7 +42,13 @@ const EXCERPT: usize = 64;
 /// A client's value as an error repeats it: not all of a long one.
 #[must_use]
 pub fn excerpt(value: &str) -> Cow<'_, str> {
-    match value.char_indices().nth(EXCERPT) {
+    shortened(value, EXCERPT)
+}
+
+/// At most `most` characters of `value`, and a sign where there were more.
+#[must_use]
+pub fn shortened(value: &str, most: usize) -> Cow<'_, str> {
+    match value.char_indices().nth(most) {
         Some((end, _)) => Cow::Owned(format!("{}…", &value[..end])),
         None => Cow::Borrowed(value),
     }

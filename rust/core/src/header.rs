@@ -3,6 +3,7 @@
 //!
 //! An unchanged header is recognised by the hash of its raw bytes and parsed once (D5).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -20,8 +21,10 @@ pub struct Tool {
     pub name: String,
     /// As a chat template prints it: the Chat Completions form, written as Python writes JSON.
     pub declaration: String,
-    /// The JSON schema of its arguments, compact. `{}` when the client sent none.
-    pub schema: String,
+    /// What it does, in the client's words.
+    pub description: Option<String>,
+    /// The JSON schema of its arguments, compact.
+    pub schema: Option<String>,
     /// As the Response object echoes it, compact.
     pub echo: String,
 }
@@ -221,7 +224,8 @@ fn parse_tool(members: &Members<'_>, param: &str) -> Result<Tool> {
     echo.push_str(schema.as_deref().unwrap_or("null"));
     // `strict` is accepted and echoed as what it is here: not enforced.
     echo.push_str(r#","strict":false}"#);
-    Ok(Tool { name, declaration, schema: schema.unwrap_or_else(|| "{}".to_owned()), echo })
+    let description = description.map(Cow::into_owned);
+    Ok(Tool { name, declaration, description, schema, echo })
 }
 
 fn write_raw(raw: &RawValue, style: Style, param: &str) -> Result<String> {

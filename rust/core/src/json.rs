@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 /// Deepest nesting of a tool's schema. Python's own limit is near 1,000 frames; real schemas stay
 /// below 30, and every level costs a scan of what is inside it.
-const MAX_DEPTH: usize = 100;
+pub(crate) const MAX_DEPTH: usize = 100;
 
 /// How to separate items and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,7 +255,7 @@ pub fn write_string(text: &str, out: &mut String) {
 
 /// Integers keep their digits, of any length; anything else goes through a double and comes out as
 /// Python's `repr` of it.
-fn write_number(text: &str, out: &mut String) {
+pub(crate) fn write_number(text: &str, out: &mut String) {
     if text.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit()) {
         out.push_str(if text == "-0" { "0" } else { text });
         return;

@@ -6,12 +6,12 @@ use std::str::FromStr;
 use crate::detokenize;
 use crate::error::{Error, Result};
 use crate::family::chatml::ChatMl;
-use crate::family::generic::Template;
+use crate::family::generic::{Generic, Template};
 use crate::family::render::{IdSink, Sink};
-use crate::family::{Answer, Family};
+use crate::family::{Answer, Family, Format, Renderer};
 use crate::load::{self, Source};
 use crate::token::TokenId;
-use crate::tokenizer::{Piece, Vocabulary};
+use crate::tokenizer::{Piece, Place, Vocabulary};
 
 /// Whether text may spell control tokens (D2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,12 +48,12 @@ impl FromStr for Trust {
 
 /// A model's tokenizer, template and family. Immutable; share it in an `Arc`.
 pub struct Profile {
-    name: String,
-    vocabulary: Vocabulary,
-    family: Box<dyn Family>,
+    source: Source,
+    renderer: Renderer,
+    /// Why no native renderer serves; none where one does.
+    not_native: Option<String>,
     trust: Trust,
     stop_token_ids: Vec<TokenId>,
-    context_length: Option<usize>,
     fingerprint: [u8; 32],
 }
 
@@ -76,32 +76,28 @@ impl Profile {
         Self::new(load::gguf::load_with(path, verdicts)?, trust)
     }
 
-    /// Chooses the family by what the template prints, and checks that prompts may be cut at its
-    /// control tokens.
+    /// Chooses the renderer by what the template prints: a family's own where it prints the same and
+    /// prompts may be cut at its control tokens, else the template itself.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Profile`] when no native renderer prints the same as the template, or
-    /// when a cut would not be exact.
+    /// [`crate::ErrorKind::Profile`] when the template cannot be run at all.
     pub fn new(source: Source, trust: Trust) -> Result<Self> {
+        let compat = trust == Trust::Compat;
         let template = Template::new(&source.template, &source.bos_token, &source.eos_token)?;
-        let refused = |error: Error| {
-            Error::profile(format!(
-                "'{}' cannot be served yet: {error:#}. Other templates need the generic path",
-                source.name
-            ))
-        };
-        let family = ChatMl::detect(&template, &source.vocabulary, trust == Trust::Compat)
-            .map_err(refused)?;
-        let cuts = &source.vocabulary.cuts;
-        for id in family.control_ids() {
-            if !(cuts.before(id) && cuts.after(id)) {
-                return Err(refused(Error::profile(format!(
-                    "a prompt cannot be cut exactly at the token {id}"
-                ))));
+        let vocabulary = source.vocabulary.as_ref();
+        let (renderer, not_native) = match native(&template, vocabulary, compat) {
+            Ok(family) => (Renderer::Native(family), None),
+            Err(reason) => {
+                let generic = Generic::learn(template, vocabulary, compat)?;
+                (Renderer::Generic(Box::new(generic)), Some(format!("{reason:#}")))
             }
+        };
+        let mut stop_token_ids = source.stop_token_ids.clone();
+        // A template's own close ends a turn only where the files name no stop token: harmony closes
+        // messages within a turn.
+        if not_native.is_none() || stop_token_ids.is_empty() {
+            stop_token_ids.extend(renderer.format().stop_ids());
         }
-        let mut stop_token_ids = source.stop_token_ids;
-        stop_token_ids.extend(family.stop_ids());
         stop_token_ids.sort_unstable();
         stop_token_ids.dedup();
 
@@ -110,39 +106,54 @@ impl Profile {
             env!("CARGO_PKG_VERSION").as_bytes(),
             &source.vocabulary.fingerprint,
             source.template.as_bytes(),
-            family.name().as_bytes(),
+            source.bos_token.as_bytes(),
+            source.eos_token.as_bytes(),
+            renderer.format().name().as_bytes(),
             trust.as_str().as_bytes(),
         ] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
-        Ok(Self {
-            name: source.name,
-            vocabulary: source.vocabulary,
-            family: Box::new(family),
-            trust,
-            stop_token_ids,
-            context_length: source.context_length,
-            fingerprint: *hasher.finalize().as_bytes(),
-        })
+        let fingerprint = *hasher.finalize().as_bytes();
+        Ok(Self { source, renderer, not_native, trust, stop_token_ids, fingerprint })
+    }
+
+    /// The same vocabulary under another template, or another trust.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_template(&self, template: &str, trust: Trust) -> Result<Self> {
+        Self::new(Source { template: template.to_owned(), ..self.source.clone() }, trust)
     }
 
     /// The model's own name for itself.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.source.name
     }
 
-    /// The family that renders and parses for it.
+    /// Who renders its prompts.
     #[must_use]
-    pub fn family(&self) -> &dyn Family {
-        self.family.as_ref()
+    pub fn renderer(&self) -> &Renderer {
+        &self.renderer
+    }
+
+    /// What its output is read with.
+    #[must_use]
+    pub fn format(&self) -> &dyn Format {
+        self.renderer.format()
+    }
+
+    /// Why no native renderer serves it; none where one does.
+    #[must_use]
+    pub fn not_native(&self) -> Option<&str> {
+        self.not_native.as_deref()
     }
 
     /// The vocabulary and its encoders.
     #[must_use]
     pub fn vocabulary(&self) -> &Vocabulary {
-        &self.vocabulary
+        &self.source.vocabulary
     }
 
     /// Whether text may spell control tokens.
@@ -160,7 +171,7 @@ impl Profile {
     /// Trained context, in tokens, where the files say it.
     #[must_use]
     pub fn context_length(&self) -> Option<usize> {
-        self.context_length
+        self.source.context_length
     }
 
     /// Equal for profiles that render and encode the same.
@@ -192,14 +203,14 @@ impl Profile {
     pub fn piece(&self, id: TokenId) -> &Piece {
         usize::try_from(id)
             .ok()
-            .and_then(|index| self.vocabulary.pieces.get(index))
+            .and_then(|index| self.source.vocabulary.pieces.get(index))
             .unwrap_or(&Piece::Unknown)
     }
 
     /// A sink for one render.
     #[must_use]
     pub fn sink(&self) -> IdSink<'_> {
-        IdSink::new(self.vocabulary.encoder.as_ref(), self.trust == Trust::Compat)
+        IdSink::new(&self.source.vocabulary, self.trust == Trust::Compat)
     }
 
     /// The ids of what `write` renders.
@@ -218,7 +229,7 @@ impl Profile {
     /// When the encoder fails.
     pub fn encode(&self, text: &str, control: bool) -> Result<Vec<TokenId>> {
         let mut ids = Vec::new();
-        self.vocabulary.encoder.encode(text, control, &mut ids)?;
+        self.source.vocabulary.encode_run(text, Place::Start, control, &mut ids)?;
         Ok(ids)
     }
 
@@ -228,7 +239,7 @@ impl Profile {
     /// When the encoder fails.
     pub fn encode_reference(&self, text: &str, control: bool) -> Result<Vec<TokenId>> {
         let mut ids = Vec::new();
-        self.vocabulary.reference.encode(text, control, &mut ids)?;
+        self.source.vocabulary.reference.encode(text, control, &mut ids)?;
         Ok(ids)
     }
 
@@ -237,7 +248,7 @@ impl Profile {
     /// # Errors
     /// `invalid_value` for an id that the vocabulary does not have.
     pub fn decode(&self, ids: &[TokenId]) -> Result<String> {
-        detokenize::decode(&self.vocabulary.pieces, ids)
+        detokenize::decode(&self.source.vocabulary.pieces, ids)
     }
 
     /// What a model of this family would sample for `answer`.
@@ -246,7 +257,21 @@ impl Profile {
     /// `unsupported_parameter` for reasoning in a family that has none.
     pub fn encode_answer(&self, answer: &Answer) -> Result<Vec<TokenId>> {
         let mut sink = self.sink();
-        self.family.answer(answer, &mut sink)?;
+        self.format().answer(answer, &mut sink)?;
         sink.take()
     }
+}
+
+/// The native renderer that prints what the template prints, or why there is none (D6).
+fn native(template: &Template, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>> {
+    let family = ChatMl::detect(template, vocabulary, compat)?;
+    let cuts = &vocabulary.cuts;
+    for id in family.control_ids() {
+        if !(cuts.before(id) && cuts.after(id)) {
+            return Err(Error::profile(format!(
+                "a prompt cannot be cut exactly at the token {id}"
+            )));
+        }
+    }
+    Ok(Box::new(family))
 }

@@ -13,6 +13,9 @@ pub enum Origin {
     Rendered,
     /// Sampled by an engine and kept verbatim.
     Sampled,
+    /// Encoded from the text of something sampled, because a template printed it otherwise than it
+    /// was sampled (D3).
+    Reencoded,
 }
 
 impl Origin {
@@ -22,6 +25,7 @@ impl Origin {
         match self {
             Self::Rendered => "rendered",
             Self::Sampled => "sampled",
+            Self::Reencoded => "reencoded",
         }
     }
 }

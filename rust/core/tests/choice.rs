@@ -10,7 +10,7 @@ use std::{env, fs, process};
 use serde_json::{Value, json};
 use texts::{Oracle, Random, encode};
 use turnwire_core::ErrorKind;
-use turnwire_core::tokenizer::{Definition, Vocabulary, choose};
+use turnwire_core::tokenizer::{Definition, Place, Vocabulary, choose};
 
 /// A byte-level BPE of 256 bytes and a few merges. `added` needs no ids, and flags only where set.
 fn toy(added: &[Value], normalizer: &Value, pre_tokenizer: &Value) -> Value {
@@ -184,13 +184,18 @@ impl Setting {
             for _ in 0..40 {
                 let (left, right) = (self.text(random), self.text(random));
                 let mut apart = oracle.encode(&left, true);
+                let later = |text: &str| {
+                    let mut ids = Vec::new();
+                    vocabulary.encode_run(text, Place::Later, true, &mut ids).unwrap();
+                    ids
+                };
                 match (cuts.before(token.id), cuts.after(token.id)) {
                     (true, true) => {
                         apart.push(token.id);
-                        apart.extend(oracle.encode(&right, true));
+                        apart.extend(later(&right));
                     }
                     (true, false) => {
-                        apart.extend(oracle.encode(&format!("{content}{right}"), true));
+                        apart.extend(later(&format!("{content}{right}")));
                     }
                     (false, true) => {
                         // A cut after a token is a cut after one that was found.
@@ -198,7 +203,7 @@ impl Setting {
                         if apart.last() != Some(&token.id) {
                             continue;
                         }
-                        apart.extend(oracle.encode(&right, true));
+                        apart.extend(later(&right));
                     }
                     (false, false) => continue,
                 }

@@ -33,7 +33,7 @@ impl Node {
     }
 
     fn spans(&self) -> Vec<Span> {
-        spans(self.0.lineage().segments()).into_iter().map(Span).collect()
+        spans(self.0.lineage().segments()).into_iter().map(Span::from).collect()
     }
 }
 
@@ -65,7 +65,8 @@ impl Chains {
 
     #[pyo3(signature = (
         parent, input, *, instructions = None, tools = None, tool_choice = None,
-        parallel_tool_calls = true, thinking = true, generate = true, scope = None
+        parallel_tool_calls = true, thinking = true, generate = true, scope = None,
+        now = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python signature")]
     fn open(
@@ -80,6 +81,7 @@ impl Chains {
         thinking: bool,
         generate: bool,
         scope: Option<&Bound<'_, PyAny>>,
+        now: Option<i64>,
     ) -> PyResult<Turn> {
         let started = std::time::Instant::now();
         let parent = parent.map(|node| node.get().0.clone());
@@ -99,6 +101,7 @@ impl Chains {
                 parallel_tool_calls,
                 thinking,
                 generate,
+                now,
                 scope: scope.as_ref(),
             };
             self.chains.open(parent.as_ref(), request)

@@ -53,6 +53,12 @@ impl Profile {
             .map(|profile| Self(Arc::new(profile)))
     }
 
+    #[pyo3(signature = (template, *, trust = "strict"))]
+    fn with_template(&self, py: Python<'_>, template: &str, trust: &str) -> PyResult<Self> {
+        detached(py, || self.0.with_template(template, trust.parse()?))
+            .map(|profile| Self(Arc::new(profile)))
+    }
+
     #[getter]
     fn name(&self) -> &str {
         self.0.name()
@@ -60,7 +66,17 @@ impl Profile {
 
     #[getter]
     fn family(&self) -> &str {
-        self.0.family().name()
+        self.0.format().name()
+    }
+
+    #[getter]
+    fn not_native(&self) -> Option<&str> {
+        self.0.not_native()
+    }
+
+    #[getter]
+    fn reads_calls(&self) -> bool {
+        self.0.format().reads_calls()
     }
 
     #[getter]

@@ -15,85 +15,59 @@ use crate::error::{caught, invariant, raise};
 /// From so many ids on, a push releases the GIL: each costs up to a microsecond.
 const LONG_PUSH: usize = 32;
 
-#[pyclass(frozen, module = "turnwire._core")]
-pub(crate) struct Span(pub(crate) turnwire_core::Span);
+#[pyclass(frozen, get_all, module = "turnwire._core")]
+pub(crate) struct Span {
+    start: usize,
+    end: usize,
+    items: (usize, usize),
+    kind: &'static str,
+    origin: &'static str,
+}
 
-#[pymethods]
-impl Span {
-    #[getter]
-    fn start(&self) -> usize {
-        self.0.tokens.start
-    }
-
-    #[getter]
-    fn end(&self) -> usize {
-        self.0.tokens.end
-    }
-
-    #[getter]
-    fn items(&self) -> (usize, usize) {
-        (self.0.items.start, self.0.items.end)
-    }
-
-    #[getter]
-    fn kind(&self) -> &'static str {
-        self.0.kind.as_str()
-    }
-
-    #[getter]
-    fn origin(&self) -> &'static str {
-        self.0.origin.as_str()
-    }
-
-    fn __repr__(&self) -> String {
-        let (kind, tokens) = (self.kind(), &self.0.tokens);
-        format!("<Span {kind} {}..{} {}>", tokens.start, tokens.end, self.origin())
+impl From<turnwire_core::Span> for Span {
+    fn from(span: turnwire_core::Span) -> Self {
+        Self {
+            start: span.tokens.start,
+            end: span.tokens.end,
+            items: (span.items.start, span.items.end),
+            kind: span.kind.as_str(),
+            origin: span.origin.as_str(),
+        }
     }
 }
 
-#[pyclass(frozen, module = "turnwire._core")]
-pub(crate) struct Delta(turnwire_core::Delta);
+#[pymethods]
+impl Span {
+    fn __repr__(&self) -> String {
+        format!("<Span {} {}..{} {}>", self.kind, self.start, self.end, self.origin)
+    }
+}
+
+#[pyclass(frozen, get_all, module = "turnwire._core")]
+pub(crate) struct Delta {
+    kind: &'static str,
+    text: String,
+    call_id: String,
+    name: String,
+}
+
+impl From<turnwire_core::Delta> for Delta {
+    fn from(delta: turnwire_core::Delta) -> Self {
+        use turnwire_core::Delta::{Arguments, Call, Reasoning, Text};
+        let said = |kind, text| Self { kind, text, call_id: String::new(), name: String::new() };
+        match delta {
+            Reasoning(text) => said("reasoning", text),
+            Text(text) => said("text", text),
+            Arguments(text) => said("arguments", text),
+            Call { call_id, name } => Self { kind: "call", text: String::new(), call_id, name },
+        }
+    }
+}
 
 #[pymethods]
 impl Delta {
-    #[getter]
-    fn kind(&self) -> &'static str {
-        match self.0 {
-            turnwire_core::Delta::Reasoning(_) => "reasoning",
-            turnwire_core::Delta::Text(_) => "text",
-            turnwire_core::Delta::Call { .. } => "call",
-            turnwire_core::Delta::Arguments(_) => "arguments",
-        }
-    }
-
-    #[getter]
-    fn text(&self) -> &str {
-        match &self.0 {
-            turnwire_core::Delta::Reasoning(text)
-            | turnwire_core::Delta::Text(text)
-            | turnwire_core::Delta::Arguments(text) => text,
-            turnwire_core::Delta::Call { .. } => "",
-        }
-    }
-
-    #[getter]
-    fn call_id(&self) -> &str {
-        match &self.0 {
-            turnwire_core::Delta::Call { call_id, .. } => call_id,
-            _ => "",
-        }
-    }
-
-    #[getter]
-    fn name(&self) -> &str {
-        match &self.0 {
-            turnwire_core::Delta::Call { name, .. } => name,
-            _ => "",
-        }
-    }
-
     fn __repr__(&self) -> String {
-        format!("<Delta {:?}>", self.0)
+        format!("<Delta {} {:?} {:?} {:?}>", self.kind, self.text, self.call_id, self.name)
     }
 }
 
@@ -189,6 +163,11 @@ impl Turn {
     }
 
     #[getter]
+    fn reencoded(&self, py: Python<'_>) -> PyResult<usize> {
+        self.read(py, turnwire_core::Turn::reencoded)
+    }
+
+    #[getter]
     fn known_items(&self, py: Python<'_>) -> PyResult<usize> {
         self.read(py, turnwire_core::Turn::known_items)
     }
@@ -240,7 +219,7 @@ impl Turn {
         } else {
             self.with(py, |turn| py.detach(|| turn.push(&ids, &mut deltas)))?;
         }
-        Ok(deltas.into_iter().map(Delta).collect())
+        Ok(deltas.into_iter().map(Delta::from).collect())
     }
 
     #[getter]
@@ -261,7 +240,7 @@ impl Turn {
     fn finish(&self, py: Python<'_>) -> PyResult<Vec<Delta>> {
         let mut deltas = Vec::new();
         self.with(py, |turn| turn.finish(&mut deltas))?;
-        Ok(deltas.into_iter().map(Delta).collect())
+        Ok(deltas.into_iter().map(Delta::from).collect())
     }
 
     fn commit(&self, py: Python<'_>) -> PyResult<Node> {
@@ -278,6 +257,6 @@ impl Turn {
     }
 
     fn spans(&self, py: Python<'_>) -> PyResult<Vec<Span>> {
-        self.read(py, |turn| turn.spans().into_iter().map(Span).collect())
+        self.read(py, |turn| turn.spans().into_iter().map(Span::from).collect())
     }
 }

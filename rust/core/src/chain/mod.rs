@@ -4,9 +4,11 @@
 mod budget;
 mod index;
 mod node;
+mod segment;
 mod tape;
 
 pub use budget::{Held, Meter};
 pub use index::{Budget, Fingerprint, Index};
-pub use node::{Dropped, Lineage, Node, NodeParts, Segment, Tail, spans};
+pub use node::{Lineage, Node, NodeParts, Tail};
+pub use segment::{Dropped, Imprint, Segment, spans};
 pub use tape::{Tape, View};

@@ -8,39 +8,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::chain::{Fingerprint, Held, Meter, Tape, View};
+use crate::chain::{Dropped, Fingerprint, Held, Meter, Segment, Tape, View};
 use crate::header::Header;
 use crate::item::Item;
-use crate::token::{Origin, Span, SpanKind, TokenId};
-
-/// A stretch of tokens that is shared, moved or dropped as a whole.
-#[derive(Debug, Clone)]
-pub struct Segment {
-    /// The tokens.
-    pub ids: Arc<[TokenId]>,
-    /// What they hold.
-    pub kind: SpanKind,
-    /// Indices into the chain's items, end exclusive.
-    pub items: Range<usize>,
-    /// The reasoning in it, as a token range; empty for rendered messages, which are rendered
-    /// again without it.
-    pub reasoning: Range<usize>,
-    /// When the template takes the reasoning out of history (D6).
-    pub dropped: Dropped,
-    /// A closer that belongs to the span before it (D5).
-    pub glue: bool,
-}
-
-/// When a template takes the reasoning of a segment out of history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dropped {
-    /// It has none, or keeps it.
-    Never,
-    /// When the next real user message arrives.
-    OnQuery,
-    /// When anything follows.
-    OnNext,
-}
 
 /// How a node's tokens end, and so what the next turn must emit first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +54,8 @@ pub struct NodeParts {
     pub has_query: bool,
     /// The soonest that any segment's reasoning is dropped.
     pub dropped: Dropped,
+    /// When the conversation began, in seconds since 1970: what its template's clock shows.
+    pub began: i64,
     /// The flat tokens, for the turn that extends this one.
     pub tape: Option<Tape>,
     /// What counts its memory.
@@ -193,6 +165,23 @@ impl Node {
         given.next().is_none()
     }
 
+    /// The chain's items, oldest first, and where the turns' outputs lie among them.
+    #[must_use]
+    pub fn turns(&self) -> (Vec<Arc<Item>>, Vec<Range<usize>>) {
+        let mut outputs = Vec::new();
+        let mut next = Some(self);
+        while let Some(node) = next {
+            let end = node.item_count();
+            let sampled = node.0.parts.items.len() - node.0.parts.input_items;
+            if sampled > 0 {
+                outputs.push(end - sampled..end);
+            }
+            next = node.0.parts.parent.as_ref();
+        }
+        outputs.reverse();
+        (self.items(0..self.item_count()), outputs)
+    }
+
     /// Every item of the chain, oldest first, and whether the model sampled it.
     fn items_sampled(&self) -> Vec<(Arc<Item>, bool)> {
         let mut newest_first = Vec::with_capacity(self.item_count());
@@ -290,31 +279,6 @@ impl Lineage {
         });
         Tape::from_parts(parts, len)
     }
-}
-
-/// The spans of a row of segments: glue joins the span before it (law 3).
-#[must_use]
-pub fn spans<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
-    let mut start = 0;
-    for segment in segments {
-        let end = start + segment.ids.len();
-        match spans.last_mut().filter(|_| segment.glue) {
-            Some(last) => last.tokens.end = end,
-            None => spans.push(Span {
-                tokens: start..end,
-                items: segment.items.clone(),
-                kind: segment.kind,
-                origin: if segment.kind == SpanKind::Sampled {
-                    Origin::Sampled
-                } else {
-                    Origin::Rendered
-                },
-            }),
-        }
-        start = end;
-    }
-    spans
 }
 
 impl Drop for Inner {

@@ -14,11 +14,11 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::family::generic::Template;
-use crate::family::hermes::{HermesFormat, HermesParser, Start};
+use crate::family::hermes::{HermesFormat, HermesParser, Start, write};
 use crate::family::marker::{Marker, Markers};
 use crate::family::probe;
 use crate::family::render::{Message, Sink, TextSink};
-use crate::family::{Answer, Calls, Family, OutputParser, Shown, mint_call_id};
+use crate::family::{Answer, Calls, Family, Format, OutputParser, Shown, mint_call_id};
 use crate::header::Header;
 use crate::item::Role;
 use crate::token::TokenId;
@@ -26,15 +26,6 @@ use crate::tokenizer::{AddedToken, Vocabulary};
 
 const OPEN: &str = "<|im_start|>";
 const CLOSE: &str = "<|im_end|>";
-
-/// The words around the tool declarations. They are the ones that Qwen's templates print; a
-/// template without a tool branch gets the same block as system text (D2).
-const TOOLS_INTRO: &str = "# Tools\n\nYou may call one or more functions to assist with the user \
-                           query.\n\nYou are provided with function signatures within \
-                           <tools></tools> XML tags:\n<tools>";
-const TOOLS_OUTRO: &str = "\n</tools>\n\nFor each function call, return a json object with \
-                           function name and arguments within ";
-const TOOLS_FORM: &str = "\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n";
 
 /// One ChatML dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,18 +138,8 @@ impl ChatMl {
             if text.is_some() {
                 sink.text("\n\n");
             }
-            sink.text(TOOLS_INTRO);
-            for tool in tools {
-                sink.text("\n");
-                sink.text(&tool.declaration);
-            }
-            sink.text(TOOLS_OUTRO);
-            sink.marker(&self.call.open);
-            sink.marker(&self.call.close);
-            sink.text(" XML tags:\n");
-            sink.marker(&self.call.open);
-            sink.text(TOOLS_FORM);
-            sink.marker(&self.call.close);
+            let declarations = tools.iter().map(|tool| tool.declaration.as_str());
+            write::declare(declarations, &self.call, sink);
         }
         self.close(sink);
     }
@@ -186,21 +167,6 @@ impl ChatMl {
             sink.text("\n\n");
         }
     }
-
-    fn calls(&self, calls: &[(String, String)], behind_text: bool, sink: &mut dyn Sink) {
-        for (index, (name, arguments)) in calls.iter().enumerate() {
-            if behind_text || index > 0 {
-                sink.text("\n");
-            }
-            sink.marker(&self.call.open);
-            sink.text("\n{\"name\": \"");
-            sink.text(name);
-            sink.text("\", \"arguments\": ");
-            sink.text(arguments);
-            sink.text("}\n");
-            sink.marker(&self.call.close);
-        }
-    }
 }
 
 impl ChatMl {
@@ -223,7 +189,7 @@ impl ChatMl {
     pub fn answer_text(&self, text: &str, calls: &[(String, String)]) -> String {
         text_of(|sink| {
             sink.text(text);
-            self.calls(calls, !text.is_empty(), sink);
+            write::calls(calls, !text.is_empty(), &self.call, sink);
         })
     }
 
@@ -236,11 +202,57 @@ impl ChatMl {
     }
 }
 
-impl Family for ChatMl {
+impl Format for ChatMl {
     fn name(&self) -> &str {
         self.name
     }
 
+    fn stop_ids(&self) -> Vec<TokenId> {
+        [Some(self.close_id), self.end_of_text].into_iter().flatten().collect()
+    }
+
+    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser> {
+        let format = HermesFormat {
+            think: self.think.clone(),
+            call: (calls != Calls::Forbidden).then(|| self.call.clone()),
+            text_markers: calls == Calls::Forced,
+        };
+        let reasoning_open = thinking && self.prompt_opens_think;
+        let start = if reasoning_open { Start::Reasoning } else { Start::Text };
+        Box::new(HermesParser::new(format, start, Box::new(mint_call_id)))
+    }
+
+    fn reads_calls(&self) -> bool {
+        true
+    }
+
+    fn call_markers(&self) -> (String, String) {
+        (format!("{}\n", self.call.open.content()), format!("\n{}", self.call.close.content()))
+    }
+
+    fn drops_reasoning(&self) -> bool {
+        self.think.is_some()
+    }
+
+    fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()> {
+        if let Some(reasoning) = &answer.reasoning {
+            if self.think.is_none() {
+                return Err(Error::unsupported(
+                    "reasoning",
+                    format!("Models of the family '{}' do not reason.", self.name),
+                ));
+            }
+            self.think(reasoning, sink);
+        }
+        let text = answer.text.as_deref().unwrap_or_default();
+        sink.text(text);
+        write::calls(&answer.calls, !text.is_empty(), &self.call, sink);
+        sink.marker(&self.close);
+        Ok(())
+    }
+}
+
+impl Family for ChatMl {
     fn header(&self, header: &Header, leading: &[&str], sink: &mut dyn Sink) {
         let mut systems = header.instructions.as_deref().into_iter().chain(leading.iter().copied());
         let first = systems.next();
@@ -270,20 +282,13 @@ impl Family for ChatMl {
                 } else {
                     sink.text(text);
                 }
-                self.calls(calls, !text.is_empty(), sink);
+                write::calls(calls, !text.is_empty(), &self.call, sink);
                 self.close(sink);
             }
             Message::Outputs(outputs) => {
                 sink.marker(&self.open);
-                sink.text("user");
-                for output in outputs {
-                    sink.text("\n");
-                    sink.marker(&self.response.open);
-                    sink.text("\n");
-                    sink.text(output);
-                    sink.text("\n");
-                    sink.marker(&self.response.close);
-                }
+                sink.text("user\n");
+                write::outputs(outputs, &self.response, sink);
                 self.close(sink);
             }
         }
@@ -318,18 +323,10 @@ impl Family for ChatMl {
         self.close_id
     }
 
-    fn stop_ids(&self) -> Vec<TokenId> {
-        [Some(self.close_id), self.end_of_text].into_iter().flatten().collect()
-    }
-
     fn control_ids(&self) -> Vec<TokenId> {
         let pairs = [Some(&self.call), Some(&self.response), self.think.as_ref()];
         let inner = pairs.into_iter().flatten().flat_map(|pair| [&pair.open, &pair.close]);
         inner.chain([&self.open, &self.close]).filter_map(Marker::id).collect()
-    }
-
-    fn drops_reasoning(&self) -> bool {
-        self.think.is_some()
     }
 
     fn marks_no_thinking(&self) -> bool {
@@ -356,38 +353,6 @@ impl Family for ChatMl {
             *reasoning = Some(thought.trim_start_matches('\n').to_owned());
             *text = answer;
         }
-    }
-
-    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser> {
-        let format = HermesFormat {
-            think: self.think.clone(),
-            call: (calls != Calls::Forbidden).then(|| self.call.clone()),
-            text_markers: calls == Calls::Forced,
-        };
-        let reasoning_open = thinking && self.prompt_opens_think;
-        let start = if reasoning_open { Start::Reasoning } else { Start::Text };
-        Box::new(HermesParser::new(format, start, Box::new(mint_call_id)))
-    }
-
-    fn call_markers(&self) -> (String, String) {
-        (format!("{}\n", self.call.open.content()), format!("\n{}", self.call.close.content()))
-    }
-
-    fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()> {
-        if let Some(reasoning) = &answer.reasoning {
-            if self.think.is_none() {
-                return Err(Error::unsupported(
-                    "reasoning",
-                    format!("Models of the family '{}' do not reason.", self.name),
-                ));
-            }
-            self.think(reasoning, sink);
-        }
-        let text = answer.text.as_deref().unwrap_or_default();
-        sink.text(text);
-        self.calls(&answer.calls, !text.is_empty(), sink);
-        sink.marker(&self.close);
-        Ok(())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Model families: how each renders items to chunks, and how it reads sampled tokens back.
 //!
 //! Both directions of one format live together. A renderer is a pure function of items; a parser
-//! sees sampled output one decoded piece at a time and never looks back.
+//! sees sampled output one decoded piece at a time and never looks back. A template that no native
+//! renderer prints is run itself ([`generic`]).
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -17,6 +18,7 @@ pub mod marker;
 pub mod probe;
 pub mod render;
 
+use generic::Generic;
 use render::{Message, Sink};
 
 /// A piece of what the model is saying, in order. A delta of another kind, or a new call, ends
@@ -115,11 +117,35 @@ pub struct Answer {
     pub calls: Vec<(String, String)>,
 }
 
-/// One model family's format, both directions.
-pub trait Family: Send + Sync {
+/// What a model's output is read with, however its prompts are rendered.
+pub trait Format: Send + Sync {
     /// The name shown to people.
     fn name(&self) -> &str;
 
+    /// Tokens that end a turn whatever the model's files say.
+    fn stop_ids(&self) -> Vec<TokenId>;
+
+    /// A parser for one turn.
+    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser>;
+
+    /// Whether [`parser`](Self::parser) finds the calls that the model makes.
+    fn reads_calls(&self) -> bool;
+
+    /// The text around one tool call's JSON object.
+    fn call_markers(&self) -> (String, String);
+
+    /// Whether templates of this format take earlier reasoning out of history.
+    fn drops_reasoning(&self) -> bool;
+
+    /// What a model of this family would sample for `answer`, its close included.
+    ///
+    /// # Errors
+    /// `unsupported_parameter` for what the family has no form for.
+    fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()>;
+}
+
+/// One model family's format, both directions.
+pub trait Family: Format {
     /// Everything before the first ordinary item: instructions, tools, and the chain's leading
     /// system and developer items.
     fn header(&self, header: &Header, leading: &[&str], sink: &mut dyn Sink);
@@ -137,15 +163,8 @@ pub trait Family: Send + Sync {
     /// The control token that ends an assistant's message.
     fn close_id(&self) -> TokenId;
 
-    /// Tokens that end a turn whatever the model's files say.
-    fn stop_ids(&self) -> Vec<TokenId>;
-
     /// Every control token that renders write, where prompts are cut.
     fn control_ids(&self) -> Vec<TokenId>;
-
-    /// Whether the template drops earlier reasoning when a new user message arrives. Families
-    /// that never render reasoning say no.
-    fn drops_reasoning(&self) -> bool;
 
     /// Whether the prompt of a turn without thinking carries an empty reasoning block, which the
     /// template drops as soon as anything follows.
@@ -157,16 +176,23 @@ pub trait Family: Send + Sync {
     /// Reads a message that a client brought as the template would: some find reasoning inside the
     /// text of an answer.
     fn read_foreign(&self, message: &mut Message);
+}
 
-    /// A parser for one turn.
-    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser>;
+/// Who renders a profile's prompts.
+pub enum Renderer {
+    /// A family's own renderer: a turn costs what is new in it.
+    Native(Box<dyn Family>),
+    /// The model's template over the whole conversation, of which only what changed is encoded.
+    Generic(Box<Generic>),
+}
 
-    /// The text around one tool call's JSON object.
-    fn call_markers(&self) -> (String, String);
-
-    /// What a model of this family would sample for `answer`, its close included.
-    ///
-    /// # Errors
-    /// `unsupported_parameter` for reasoning in a family that has none.
-    fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()>;
+impl Renderer {
+    /// What the output is read with.
+    #[must_use]
+    pub fn format(&self) -> &dyn Format {
+        match self {
+            Self::Native(family) => family.as_ref(),
+            Self::Generic(generic) => generic.as_ref(),
+        }
+    }
 }

@@ -13,7 +13,7 @@ use crate::family::marker::Marker;
 use crate::family::{Family, Shown};
 use crate::item::{Item, Role};
 use crate::token::TokenId;
-use crate::tokenizer::Encoder;
+use crate::tokenizer::{Place, Vocabulary};
 
 /// Where a renderer writes.
 pub trait Sink {
@@ -39,7 +39,7 @@ impl Sink for TextSink {
 
 /// Collects ids: runs are encoded when a control token ends them.
 pub struct IdSink<'a> {
-    encoder: &'a dyn Encoder,
+    vocabulary: &'a Vocabulary,
     /// Whether added tokens are matched in text (`trust = "compat"`).
     control: bool,
     run: String,
@@ -50,8 +50,8 @@ pub struct IdSink<'a> {
 impl<'a> IdSink<'a> {
     /// An empty sink.
     #[must_use]
-    pub fn new(encoder: &'a dyn Encoder, control: bool) -> Self {
-        Self { encoder, control, run: String::new(), ids: Vec::new(), failure: Ok(()) }
+    pub fn new(vocabulary: &'a Vocabulary, control: bool) -> Self {
+        Self { vocabulary, control, run: String::new(), ids: Vec::new(), failure: Ok(()) }
     }
 
     /// Ends the current run and takes the ids written since the last call.
@@ -74,7 +74,9 @@ impl<'a> IdSink<'a> {
         if self.run.is_empty() {
             return;
         }
-        let encoded = self.encoder.encode(&self.run, self.control, &mut self.ids);
+        // A message begins with a control token, so no run of it is the first of a prompt.
+        let encoded =
+            self.vocabulary.encode_run(&self.run, Place::Later, self.control, &mut self.ids);
         if self.failure.is_ok() {
             self.failure = encoded;
         }

@@ -77,7 +77,7 @@ pub fn load_with(path: &Path, verdicts: Option<&Path>) -> Result<Source> {
     let vocabulary = choose(definition, verdicts)?;
     Ok(Source {
         name,
-        vocabulary,
+        vocabulary: vocabulary.into(),
         template,
         bos_token: found.bos_token,
         eos_token: found.eos_token,

@@ -71,7 +71,7 @@ pub fn load_with(folder: &Path, verdicts: Option<&Path>) -> Result<Source> {
     let stop_token_ids = checked_stops(stops, &vocabulary)?;
     Ok(Source {
         name: name_of(folder),
-        vocabulary,
+        vocabulary: vocabulary.into(),
         template,
         bos_token,
         eos_token,

@@ -1,5 +1,7 @@
 //! From what people have on disk to a [`Source`]: vocabulary, template and options.
 
+use std::sync::Arc;
+
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
@@ -7,11 +9,12 @@ pub mod gguf;
 pub mod hf;
 
 /// What a model's files say, before a family is chosen for it.
+#[derive(Clone)]
 pub struct Source {
     /// A name for people: the folder's or the GGUF's own.
     pub name: String,
     /// Encoder, pieces and added tokens.
-    pub vocabulary: Vocabulary,
+    pub vocabulary: Arc<Vocabulary>,
     /// The chat template's text.
     pub template: String,
     /// `bos_token` as the template sees it; empty when there is none.

@@ -12,11 +12,11 @@ use std::thread;
 
 use serde_json::Value;
 
-use super::cuts::SafeCuts;
+use super::cuts::{SafeCuts, first_piece_differs};
 use super::definition::Definition;
 use super::fast::FastEncoder;
 use super::hf::{HfEncoder, LazyReference};
-use super::{Encoder, Vocabulary, probe};
+use super::{Encoder, Runs, Vocabulary, probe};
 use crate::error::{Error, Result};
 use crate::token::TokenId;
 
@@ -39,7 +39,10 @@ pub fn choose(definition: Definition, verdicts: Option<&Path>) -> Result<Vocabul
     let fingerprint = definition.fingerprint();
     let name = definition.name().to_owned();
     let normalizer = definition.section("normalizer");
-    let cuts = SafeCuts::audit(&added, normalizer, definition.section("pre_tokenizer"));
+    let pre_tokenizer = definition.section("pre_tokenizer");
+    let cuts = SafeCuts::audit(&added, normalizer, pre_tokenizer);
+    let runs = Runs::new(&added, &cuts, first_piece_differs(pre_tokenizer))
+        .map_err(|error| Error::profile(format!("{name}: {}", error.detail())))?;
     let known_difference = known_difference(&definition, &cuts);
     let (json, text) = definition.into_parts();
     let reference = Arc::new(LazyReference::new(name.clone(), text, added.clone()));
@@ -70,6 +73,7 @@ pub fn choose(definition: Definition, verdicts: Option<&Path>) -> Result<Vocabul
         pieces,
         added,
         cuts,
+        runs,
         choice,
         fingerprint,
     })

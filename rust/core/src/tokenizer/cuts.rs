@@ -52,7 +52,7 @@ impl SafeCuts {
         let mut cuts =
             Self { verdicts: added.iter().map(|token| (token.id, Verdict::default())).collect() };
         let scan = Normalization::of(normalizer);
-        if let Some(reason) = first_piece_state(pre_tokenizer) {
+        if let Some(reason) = unknown_step(pre_tokenizer) {
             for token in added {
                 cuts.refuse_after(token, || reason.clone());
             }
@@ -336,26 +336,28 @@ impl Normalization {
     }
 }
 
-/// Why a text run must not be encoded as if it stood at the start of the prompt; None when the
-/// pre-tokenizer treats every piece alike. (Normalizers always do: a `Prepend` acts on each piece
-/// between two added tokens, wherever it stands.)
-fn first_piece_state(pre_tokenizer: Option<&Value>) -> Option<String> {
+/// Whether a pre-tokenizer treats the first piece of a text otherwise than later ones, so that a run
+/// behind a control token must be encoded as a later one. (Normalizers never do: a `Prepend` acts on
+/// each piece between two added tokens, wherever it stands.)
+pub(super) fn first_piece_differs(pre_tokenizer: Option<&Value>) -> bool {
+    let Some(step) = pre_tokenizer else { return false };
+    let steps = step.get("pretokenizers").and_then(Value::as_array);
+    step.get("prepend_scheme").is_some_and(|scheme| scheme == "first")
+        || steps.into_iter().flatten().any(|step| first_piece_differs(Some(step)))
+}
+
+/// Why pieces might not be treated alike: a step that is not known here.
+fn unknown_step(pre_tokenizer: Option<&Value>) -> Option<String> {
     let step = pre_tokenizer.filter(|value| !value.is_null())?;
     let kind = step.get("type").and_then(Value::as_str).unwrap_or("of no type");
     match kind {
         "Sequence" => {
             let steps = step.get("pretokenizers").and_then(Value::as_array);
-            steps.into_iter().flatten().find_map(|step| first_piece_state(Some(step)))
+            steps.into_iter().flatten().find_map(|step| unknown_step(Some(step)))
         }
-        "Metaspace" => {
-            let scheme = step.get("prepend_scheme").and_then(Value::as_str);
-            (scheme == Some("first")).then(|| {
-                "the pre-tokenizer Metaspace prepends a space to the first piece only".to_owned()
-            })
-        }
-        "ByteLevel" | "Split" | "Digits" | "Punctuation" | "Whitespace" | "WhitespaceSplit"
-        | "BertPreTokenizer" | "UnicodeScripts" | "CharDelimiterSplit" | "Delimiter"
-        | "FixedLength" => None,
+        "ByteLevel" | "Metaspace" | "Split" | "Digits" | "Punctuation" | "Whitespace"
+        | "WhitespaceSplit" | "BertPreTokenizer" | "UnicodeScripts" | "CharDelimiterSplit"
+        | "Delimiter" | "FixedLength" => None,
         other => Some(format!("the pre-tokenizer {other} is not known to treat every piece alike")),
     }
 }
@@ -453,23 +455,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_to_the_first_piece_only_forbids_cuts_after() {
+    fn what_is_done_to_the_first_piece_only_is_told_apart() {
         let added = [token(1, "<s>")];
         let metaspace = |scheme: &str| json!({"type": "Metaspace", "prepend_scheme": scheme});
-        for (pre_tokenizer, after) in [
-            (metaspace("first"), false),
+        let sequence =
+            |step: Value| json!({"type": "Sequence", "pretokenizers": [{"type": "Digits"}, step]});
+        for (pre_tokenizer, first) in [
+            (metaspace("first"), true),
+            (sequence(metaspace("first")), true),
             // Acts on every piece alike.
-            (metaspace("always"), true),
-            (metaspace("never"), true),
-            (
-                json!({"type": "Sequence", "pretokenizers": [{"type": "Digits"}, metaspace("first")]}),
-                false,
-            ),
-            (json!({"type": "SomethingNew"}), false),
+            (metaspace("always"), false),
+            (metaspace("never"), false),
         ] {
+            assert_eq!(first_piece_differs(Some(&pre_tokenizer)), first, "{pre_tokenizer}");
             let cuts = SafeCuts::audit(&added, None, Some(&pre_tokenizer));
-            assert_eq!(verdicts(&cuts, 1), (true, after), "{pre_tokenizer}");
+            assert_eq!(verdicts(&cuts, 1), (true, true), "{pre_tokenizer}");
         }
+        let unknown = json!({"type": "SomethingNew"});
+        let cuts = SafeCuts::audit(&added, None, Some(&unknown));
+        assert_eq!(verdicts(&cuts, 1), (true, false));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use tokenizers::{
     Model, NormalizedString, Normalizer, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer,
+    tokenizer::normalizer::Range,
 };
 
 use super::{AddedToken, Encoder};
@@ -60,8 +61,8 @@ impl HfEncoder {
 
     /// Encodes through the pipeline behind the added-token scan, so that no text can reach an
     /// added token. Equal to `tokenizers` over the same file without its `added_tokens`.
-    fn ordinary(&self, text: &str) -> tokenizers::Result<tokenizers::Encoding> {
-        let mut normalized = NormalizedString::from(text);
+    fn ordinary(&self, text: NormalizedString) -> tokenizers::Result<tokenizers::Encoding> {
+        let mut normalized = text;
         if let Some(normalizer) = self.tokenizer.get_normalizer() {
             normalizer.normalize(&mut normalized)?;
         }
@@ -72,6 +73,10 @@ impl HfEncoder {
         self.tokenizer.get_model().tokenize_in_pretokenized(&mut pieces, None)?;
         pieces.into_encoding(None, 0, OffsetType::None)
     }
+}
+
+fn failed(error: tokenizers::Error) -> Error {
+    Error::invariant("`tokenizers` failed to encode").with_source(error)
 }
 
 /// Two added tokens that make `tokenizers` 0.23.2 panic (`AddedVocabulary bad split`) where they
@@ -104,12 +109,21 @@ impl Encoder for HfEncoder {
         if text.is_empty() {
             return Ok(());
         }
-        let encoding =
-            if control { self.tokenizer.encode_fast(text, false) } else { self.ordinary(text) };
-        let encoding = encoding.map_err(|error| {
-            Error::invariant("`tokenizers` failed to encode").with_source(error)
-        })?;
-        out.extend_from_slice(encoding.get_ids());
+        let encoding = if control {
+            self.tokenizer.encode_fast(text, false)
+        } else {
+            self.ordinary(text.into())
+        };
+        out.extend_from_slice(encoding.map_err(failed)?.get_ids());
+        Ok(())
+    }
+
+    fn encode_later(&self, text: &str, out: &mut Vec<TokenId>) -> Result<()> {
+        // A piece is the first when its text begins at offset 0; this one is cut out of a text with
+        // a character before it.
+        let whole = NormalizedString::from(format!("x{text}"));
+        let piece = whole.slice(Range::Original(1..)).unwrap_or_default();
+        out.extend_from_slice(self.ordinary(piece).map_err(failed)?.get_ids());
         Ok(())
     }
 
@@ -159,6 +173,10 @@ impl LazyReference {
 impl Encoder for LazyReference {
     fn encode(&self, text: &str, control: bool, out: &mut Vec<TokenId>) -> Result<()> {
         self.get()?.encode(text, control, out)
+    }
+
+    fn encode_later(&self, text: &str, out: &mut Vec<TokenId>) -> Result<()> {
+        self.get()?.encode_later(text, out)
     }
 
     fn name(&self) -> &'static str {

@@ -14,12 +14,14 @@ pub mod fast;
 pub mod hf;
 mod pieces;
 mod probe;
+mod runs;
 
 pub use self::choose::choose;
 pub use self::cuts::SafeCuts;
 pub use self::definition::Definition;
 pub(crate) use self::definition::to_json as added_token_json;
 pub(crate) use self::pieces::character_of as byte_level_character;
+pub use self::runs::{Place, Runs};
 
 /// Encodes one text run. Never adds a BOS or any other token of its own: what a prompt starts
 /// with is the family's business.
@@ -32,6 +34,15 @@ pub trait Encoder: Send + Sync {
     /// Only on a tokenizer's internal failure, as [`crate::ErrorKind::Invariant`].
     fn encode(&self, text: &str, control: bool, out: &mut Vec<TokenId>) -> Result<()>;
 
+    /// Appends the ids of `text` as a piece that is not the first of its text, with no added token
+    /// matched. The same as [`encode`](Self::encode) where all pieces are treated alike.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    fn encode_later(&self, text: &str, out: &mut Vec<TokenId>) -> Result<()> {
+        self.encode(text, false, out)
+    }
+
     /// The name shown in dumps: `fastokens` or `tokenizers`.
     fn name(&self) -> &'static str;
 }
@@ -39,6 +50,10 @@ pub trait Encoder: Send + Sync {
 impl<E: Encoder + ?Sized> Encoder for Arc<E> {
     fn encode(&self, text: &str, control: bool, out: &mut Vec<TokenId>) -> Result<()> {
         (**self).encode(text, control, out)
+    }
+
+    fn encode_later(&self, text: &str, out: &mut Vec<TokenId>) -> Result<()> {
+        (**self).encode_later(text, out)
     }
 
     fn name(&self) -> &'static str {
@@ -89,6 +104,8 @@ pub struct Vocabulary {
     pub added: Vec<AddedToken>,
     /// At which of the added tokens a prompt may be cut.
     pub cuts: SafeCuts,
+    /// How runs between control tokens are encoded.
+    pub runs: Runs,
     /// Which encoder serves and why, for logs and `turnwire check`: `fastokens: equal to
     /// tokenizers on 612 texts`, or `tokenizers: ` and what `fastokens` got wrong.
     pub choice: String,
@@ -101,5 +118,27 @@ impl Vocabulary {
     #[must_use]
     pub fn added_id(&self, content: &str) -> Option<TokenId> {
         self.added.iter().find(|token| token.content == content).map(|token| token.id)
+    }
+
+    /// Whether `id` is an added token that text cannot spell under `trust = "strict"`.
+    #[must_use]
+    pub fn is_control(&self, id: TokenId) -> bool {
+        let piece = usize::try_from(id).ok().and_then(|index| self.pieces.get(index));
+        matches!(piece, Some(Piece::Added(..))) && !self.runs.is_text(id)
+    }
+
+    /// Appends the ids of a run of text. With `control`, added tokens in it are matched.
+    ///
+    /// # Errors
+    /// When an encoder fails.
+    pub fn encode_run(
+        &self,
+        run: &str,
+        place: Place,
+        control: bool,
+        out: &mut Vec<TokenId>,
+    ) -> Result<()> {
+        let encoders = (self.encoder.as_ref(), self.reference.as_ref());
+        self.runs.encode(encoders, run, place, control, out)
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn request(input: &str) -> OpenRequest<'_> {
         parallel_tool_calls: true,
         thinking: true,
         generate: true,
+        now: None,
         scope: None,
     }
 }

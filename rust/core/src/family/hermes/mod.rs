@@ -42,6 +42,7 @@
 
 mod body;
 mod prose;
+pub mod write;
 
 use std::mem;
 use std::ops::Range;

@@ -5,15 +5,16 @@
 
 use std::sync::Arc;
 
-use crate::chain::{Dropped, Index, Node, NodeParts, Segment, Tail, Tape, View, spans};
+use crate::chain::{Dropped, Index, Node, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
 use crate::family::{Calls, Delta, OutputParser};
 use crate::header::{Header, ToolChoice};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
-use crate::token::{Span, SpanKind, TokenId};
-use crate::tokenizer::Piece;
+use crate::token::{Origin, Span, SpanKind, TokenId};
+
+mod commit;
 
 /// How a prompt came from its parent's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,10 @@ pub(crate) struct Opened {
     pub(crate) generate: bool,
     pub(crate) parallel_tool_calls: bool,
     pub(crate) tail: Tail,
+    /// See [`NodeParts::began`].
+    pub(crate) began: i64,
+    /// See [`Turn::reencoded`].
+    pub(crate) reencoded: usize,
 }
 
 /// Where a turn stands.
@@ -133,7 +138,7 @@ impl Turn {
         let opened = parts.opened;
         Self {
             detokenizer: Detokenizer::new(),
-            parser: parts.profile.family().parser(opened.thinking, calls),
+            parser: parts.profile.format().parser(opened.thinking, calls),
             prompt: opened.tape.view(),
             stage: if opened.generate { Stage::Open } else { Stage::Finished },
             profile: parts.profile,
@@ -175,6 +180,13 @@ impl Turn {
     #[must_use]
     pub fn rendered(&self) -> usize {
         self.opened.rendered
+    }
+
+    /// Tokens sampled in earlier turns that this prompt holds otherwise than as sampled, because the
+    /// template printed their text otherwise, or not at all (D3). Only on the generic path.
+    #[must_use]
+    pub fn reencoded(&self) -> usize {
+        self.opened.reencoded
     }
 
     /// The prompt, generation prompt included.
@@ -314,109 +326,6 @@ impl Turn {
         Ok(())
     }
 
-    /// Publishes the turn.
-    ///
-    /// # Errors
-    /// [`crate::ErrorKind::Invariant`] before `finish`, or a second time.
-    pub fn commit(&mut self) -> Result<Node> {
-        if self.stage != Stage::Finished {
-            return Err(Error::invariant("commit before finish, or twice"));
-        }
-        self.stage = Stage::Gone;
-        let opened = &mut self.opened;
-        let mut tape = std::mem::replace(&mut opened.tape, Tape::from_parts([], 0));
-        let mut segments = std::mem::take(&mut opened.segments);
-        let mut items = std::mem::take(&mut self.items);
-        let input_items = items.len();
-        let mut dropped = opened.dropped;
-        let mut tail = opened.tail;
-        let mut unanswered = std::mem::take(&mut self.unanswered);
-        if opened.generate {
-            let first_output = self.first_item() + items.len();
-            let incomplete = self.parser.call_is_incomplete();
-            let calls = self.outputs.iter().filter_map(|item| match item {
-                Item::Call { call_id, name, .. } => Some((call_id.clone(), name.clone())),
-                _ => None,
-            });
-            unanswered.extend(calls);
-            // Nobody can answer a call that was cut off in the middle.
-            if incomplete {
-                unanswered.pop();
-            }
-            items.extend(self.outputs.drain(..).map(Arc::new));
-
-            let close = self.profile.family().close_id();
-            let stopped = self.last.filter(|&id| self.profile.stops(id));
-            // Another stop token means the same; history has the family's own (law 2).
-            if stopped.is_some_and(|id| id != close) {
-                tape.truncate(self.prompt.len() + self.sampled - 1);
-                tape.extend(&[close]);
-            }
-            tail = if stopped.is_some() { Tail::SampledClosed } else { Tail::SampledOpen };
-            let ids: Arc<[TokenId]> = tape.tail(self.prompt.len()).into();
-            let reasoning = self.dropped_reasoning(&ids);
-            let sampled_drop = if reasoning.is_empty() { Dropped::Never } else { Dropped::OnQuery };
-            dropped = dropped.max(sampled_drop);
-            segments.push(Segment {
-                ids,
-                kind: SpanKind::Sampled,
-                items: first_output..self.first_item() + items.len(),
-                reasoning,
-                dropped: sampled_drop,
-                glue: false,
-            });
-        }
-        let before = self.parent.as_ref().map_or(0, |node| node.parts().fingerprint);
-        let fingerprint =
-            items.iter().fold(before, |row, item| self.index.extend(row, item.as_ref()));
-        // A turn that said nothing, or was cut off while it thought, has the fingerprint of the
-        // row before it, which it is not.
-        let spoke = !self.opened.generate || items.len() > input_items;
-        let ends_well =
-            !matches!(items.last().map(Arc::as_ref), None | Some(Item::Reasoning { .. }));
-        let findable = spoke && ends_well;
-        let node = Node::new(NodeParts {
-            parent: self.parent.take(),
-            base: self.opened.base.take(),
-            segments,
-            token_count: tape.len(),
-            items,
-            input_items,
-            fingerprint,
-            header: Arc::clone(&self.header),
-            leading: self.opened.leading,
-            tail,
-            unanswered,
-            has_query: self.opened.has_query,
-            dropped,
-            tape: Some(tape),
-            meter: self.index.meter().clone(),
-        });
-        if let Some(scope) = self.scope.as_ref().filter(|_| findable) {
-            self.index.insert(scope, &node);
-        }
-        Ok(node)
-    }
-
-    fn first_item(&self) -> usize {
-        self.parent.as_ref().map_or(0, Node::item_count)
-    }
-
-    /// The sampled ids that history loses: the reasoning, its markers, and the newlines behind
-    /// them, which the template strips from the answer.
-    fn dropped_reasoning(&self, ids: &[TokenId]) -> std::ops::Range<usize> {
-        if !self.profile.family().drops_reasoning() {
-            return 0..0;
-        }
-        let Some(mut range) = self.parser.reasoning() else { return 0..0 };
-        let is_newline = |&&id: &&TokenId| {
-            let piece = self.profile.piece(id);
-            matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'))
-        };
-        range.end += ids[range.end.min(ids.len())..].iter().take_while(is_newline).count();
-        range.start..range.end.min(ids.len())
-    }
-
     /// Drops the turn; the parent gets its tape back. Safe to call at any time.
     pub fn abort(&mut self) {
         if self.stage == Stage::Gone {
@@ -448,7 +357,7 @@ impl Turn {
                 tokens: start..start + self.sampled,
                 items: 0..0,
                 kind: SpanKind::Sampled,
-                origin: crate::token::Origin::Sampled,
+                origin: Origin::Sampled,
             });
         }
         all

@@ -1,163 +1,23 @@
-//! Opening a turn: from a request's raw JSON to a prompt.
-//!
-//! ```text
-//! parse and pair the new items → what of the parent's tokens still holds? → render what is new
-//!   all of them     extend   the tip's tape grows in place
-//!                   fork     someone else has the tape: one memcpy
-//!   but the header  rebase   a new header, every item's segment as it is
-//!   up to a point   rewind   history lost its reasoning (D6), or the last message goes on
-//!   none            cold     no parent
-//! ```
+//! The plan of a native renderer: every item's tokens stand by themselves, so what a turn brings is
+//! rendered behind what stands, and history that the template rewrites is edited by token surgery
+//! (D6).
 
 use std::sync::Arc;
 
-use crate::chain::{Budget, Dropped, Index, Meter, Node, Segment, Tail, Tape, View};
-use crate::error::{Error, Result, excerpt};
-use crate::family::Shown;
-use crate::family::render::{Group, group, shows};
-use crate::header::{Header, RawHeader, ToolChoice};
-use crate::item::{Item, parse_input};
+use super::{Laid, OpenRequest, lay, segment};
+use crate::chain::{Dropped, Meter, Node, Segment, Tail};
+use crate::error::Result;
+use crate::family::render::{Group, Sink, group, shows};
+use crate::family::{Family, Shown};
+use crate::header::Header;
+use crate::item::{Item, Role};
 use crate::profile::Profile;
 use crate::token::SpanKind;
-use crate::turn::{Constraint, Kind, Opened, Turn, TurnParts};
-
-/// What of a request decides its prompt. Raw JSON values, parsed here and nowhere else (D1).
-#[derive(Debug, Clone, Copy)]
-pub struct OpenRequest<'a> {
-    /// A string, an array of items, or null.
-    pub input: &'a [u8],
-    /// Instructions, tools, tool choice.
-    pub header: RawHeader<'a>,
-    /// Whether one response may hold several calls.
-    pub parallel_tool_calls: bool,
-    /// Whether the model may reason, in families that can be asked not to.
-    pub thinking: bool,
-    /// Whether the model is to speak; false for a warm-up.
-    pub generate: bool,
-    /// Who may find this conversation again, and whose it may find; None to do neither.
-    pub scope: Option<&'a Arc<[u8]>>,
-}
-
-/// Every chain of one profile. Cheap to share. Nodes keep their ancestors alive; the index keeps
-/// nodes findable by what they say, within its budget.
-#[derive(Clone)]
-pub struct Chains {
-    profile: Arc<Profile>,
-    index: Arc<Index>,
-}
-
-impl Chains {
-    /// Chains of this profile.
-    #[must_use]
-    pub fn new(profile: Arc<Profile>, budget: Budget) -> Self {
-        Self { profile, index: Arc::new(Index::new(budget)) }
-    }
-
-    /// Where nodes are found by what they say.
-    #[must_use]
-    pub fn index(&self) -> &Index {
-        &self.index
-    }
-
-    /// The profile that every chain here is rendered with.
-    #[must_use]
-    pub fn profile(&self) -> &Arc<Profile> {
-        &self.profile
-    }
-
-    /// Begins a response after `parent`; without one, after the longest beginning of the input
-    /// that the scope knows (D7).
-    ///
-    /// # Errors
-    /// The client's mistakes, each naming its parameter, before anything has changed.
-    pub fn open(&self, parent: Option<&Node>, request: OpenRequest<'_>) -> Result<Turn> {
-        let mut items = parse_input(request.input)?;
-        let found = match (parent, request.scope) {
-            (None, Some(scope)) => self.index.find(scope, &items),
-            _ => None,
-        };
-        let mut known_items = 0;
-        if let Some((_, known)) = &found {
-            known_items = *known;
-            items.drain(..known);
-        }
-        let parent = parent.or(found.as_ref().map(|(node, _)| node));
-        let header = Header::parse(request.header, parent.map(|node| &node.parts().header))?;
-        if parent.is_none() && items.is_empty() && request.generate {
-            return Err(Error::missing_parameter("input"));
-        }
-        let unanswered = pair(parent, &items, request.generate)?;
-        let plan = Plan::new(&self.profile, parent, &header, &items)?;
-        let constraint = match &header.choice {
-            ToolChoice::Required(tools) if request.generate => {
-                let (open, close) = self.profile.family().call_markers();
-                let tool = |&index: &usize| {
-                    header.tools.get(index).map(|tool| (tool.name.clone(), tool.schema.clone()))
-                };
-                let tools = tools.iter().filter_map(tool).collect();
-                Some(Constraint { open, close, tools, many: request.parallel_tool_calls })
-            }
-            _ => None,
-        };
-        let opened = plan.render(&self.profile, self.index.meter(), request)?;
-        Ok(Turn::new(TurnParts {
-            profile: Arc::clone(&self.profile),
-            index: Arc::clone(&self.index),
-            scope: request.scope.cloned(),
-            parent: parent.cloned(),
-            header,
-            items,
-            known_items,
-            opened,
-            unanswered,
-            constraint,
-        }))
-    }
-}
-
-/// The chain's calls that still wait for an output, once `items` have come.
-///
-/// Outputs are looked up in the whole chain, because a client sends only what is new. A second
-/// output for the same call is let through, as the template would.
-fn pair(
-    parent: Option<&Node>,
-    items: &[Arc<Item>],
-    generate: bool,
-) -> Result<Vec<(String, String)>> {
-    let mut unanswered = parent.map(|node| node.parts().unanswered.clone()).unwrap_or_default();
-    for (index, item) in items.iter().enumerate() {
-        match item.as_ref() {
-            Item::Call { call_id, name, .. } => unanswered.push((call_id.clone(), name.clone())),
-            Item::Output { call_id, .. } => {
-                let before = unanswered.len();
-                unanswered.retain(|(waiting, _)| waiting != call_id);
-                let is_call =
-                    |item: &Item| matches!(item, Item::Call { call_id: id, .. } if id == call_id);
-                let answered = || {
-                    items[..index].iter().any(|item| is_call(item))
-                        || parent.is_some_and(|node| node.find_item(is_call).is_some())
-                };
-                if unanswered.len() == before && !answered() {
-                    return Err(Error::unpaired(format!(
-                        "No tool call found for function call output with call_id {}.",
-                        excerpt(call_id)
-                    )));
-                }
-            }
-            Item::Message { .. } | Item::Reasoning { .. } => {}
-        }
-    }
-    if let Some((call_id, _)) = unanswered.first().filter(|_| generate) {
-        return Err(Error::unpaired(format!(
-            "No tool output found for function call {}.",
-            excerpt(call_id)
-        )));
-    }
-    Ok(unanswered)
-}
+use crate::turn::{Kind, Opened};
 
 /// What of the parent's tokens stays, and what is to be rendered behind it.
-struct Plan<'a> {
+pub(super) struct Plan<'a> {
+    family: &'a dyn Family,
     parent: Option<&'a Node>,
     kind: Kind,
     /// Tokens of the parent that stay where they are.
@@ -176,13 +36,13 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(
+    pub(super) fn new(
         profile: &Profile,
+        family: &'a dyn Family,
         parent: Option<&'a Node>,
         header: &Arc<Header>,
         items: &[Arc<Item>],
     ) -> Result<Self> {
-        let family = profile.family();
         let seen = parent.map_or(0, Node::item_count);
         // The leading run is the header's, but only in the turn that brings the first item: later
         // system items render the same as messages of their own.
@@ -215,11 +75,12 @@ impl<'a> Plan<'a> {
         let new_header =
             parent.is_none_or(|node| new_leading > 0 || !header.renders_as(&node.parts().header));
         let header = if new_header {
-            Some(render_header(profile, parent, header, leading, items)?)
+            Some(render_header(profile, family, parent, header, leading, items)?)
         } else {
             None
         };
         let mut plan = Self {
+            family,
             parent,
             kind: Kind::Extend,
             keep: parent.map_or(0, Node::token_count),
@@ -270,7 +131,7 @@ impl<'a> Plan<'a> {
                 continue;
             }
             let changed = if goes(segment.dropped) {
-                Some(without_reasoning(profile, node, segment)?)
+                Some(without_reasoning(profile, self.family, node, segment)?)
             } else {
                 None
             };
@@ -286,8 +147,13 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    fn render(self, profile: &Profile, meter: &Meter, request: OpenRequest<'_>) -> Result<Opened> {
-        let family = profile.family();
+    pub(super) fn render(
+        self,
+        profile: &Profile,
+        meter: &Meter,
+        request: OpenRequest<'_>,
+    ) -> Result<Opened> {
+        let family = self.family;
         let tail = self.parent.map_or(Tail::Empty, |node| node.parts().tail);
         let mut rendered = self.header.as_ref().map_or(0, |segment| segment.ids.len());
         let mut segments: Vec<Segment> = self.header.into_iter().collect();
@@ -310,28 +176,14 @@ impl<'a> Plan<'a> {
             });
         }
         if request.generate {
-            let prompt = generation_prompt(profile, request.thinking)?;
+            let prompt = generation_prompt(profile, family, request.thinking)?;
             dropped = dropped.max(prompt.dropped);
             segments.push(prompt);
         }
         rendered += segments[moved..].iter().map(|segment| segment.ids.len()).sum::<usize>();
 
-        let new: usize = segments.iter().map(|segment| segment.ids.len()).sum();
-        let (kind, mut tape) = match (self.kind, self.parent) {
-            (Kind::Extend, Some(node)) => match node.take_tape() {
-                Some(tape) => (Kind::Extend, tape),
-                None => (Kind::Fork, copy(Some(node), self.keep, meter)),
-            },
-            (kind, node) => (kind, copy(node, self.keep, meter)),
-        };
-        for segment in &segments {
-            tape.extend(&segment.ids);
-        }
-        debug_assert_eq!(tape.len(), self.keep + new);
-        let prefix_len = match (kind, self.parent) {
-            (Kind::Extend | Kind::Fork, _) | (_, None) => self.keep,
-            (_, Some(node)) => common_prefix(&tape.view(), &node.view()),
-        };
+        let Laid { kind, tape, prefix_len } =
+            lay(self.parent, self.kind, self.keep, &segments, meter);
         Ok(Opened {
             kind,
             base: self.parent.filter(|_| self.keep > 0).map(|node| (node.clone(), self.keep)),
@@ -346,24 +198,15 @@ impl<'a> Plan<'a> {
             generate: request.generate,
             parallel_tool_calls: request.parallel_tool_calls,
             tail: if follows { Tail::Closed } else { tail },
+            began: 0,
+            reencoded: 0,
         })
     }
 }
 
-fn copy(node: Option<&Node>, keep: usize, meter: &Meter) -> Tape {
-    let tape = match node.filter(|_| keep > 0) {
-        Some(node) => node.lineage().tape(keep),
-        None => Tape::from_parts([], 0),
-    };
-    tape.metered(meter)
-}
-
-fn segment(ids: Vec<u32>, kind: SpanKind, items: std::ops::Range<usize>) -> Segment {
-    Segment { ids: ids.into(), kind, items, reasoning: 0..0, dropped: Dropped::Never, glue: false }
-}
-
 fn render_header(
     profile: &Profile,
+    family: &dyn Family,
     parent: Option<&Node>,
     header: &Header,
     leading: usize,
@@ -372,12 +215,11 @@ fn render_header(
     let known = parent.map(|node| node.items(0..leading)).unwrap_or_default();
     let missing = leading - known.len();
     let texts: Vec<&str> = known.iter().chain(&items[..missing]).map(|item| item.text()).collect();
-    let ids = profile.render(|sink| profile.family().header(header, &texts, sink))?;
+    let ids = profile.render(|sink| family.header(header, &texts, sink))?;
     Ok(segment(ids, SpanKind::Header, 0..leading))
 }
 
-fn generation_prompt(profile: &Profile, thinking: bool) -> Result<Segment> {
-    let family = profile.family();
+fn generation_prompt(profile: &Profile, family: &dyn Family, thinking: bool) -> Result<Segment> {
     let ids = profile.render(|sink| family.generation_prompt(thinking, sink))?;
     let mut prompt = segment(ids, SpanKind::GenerationPrompt, 0..0);
     if !thinking && family.marks_no_thinking() {
@@ -393,7 +235,7 @@ fn generation_prompt(profile: &Profile, thinking: bool) -> Result<Segment> {
 /// may not be appended to encoded text.
 fn joined(node: &Node, items: &[Arc<Item>]) -> Option<(Vec<Group>, usize)> {
     let first = items.first()?;
-    let goes_on = !matches!(first.as_ref(), Item::Message { role, .. } if *role != crate::item::Role::Assistant);
+    let goes_on = !matches!(first.as_ref(), Item::Message { role, .. } if *role != Role::Assistant);
     if !goes_on || node.parts().tail != Tail::Closed {
         return None;
     }
@@ -412,16 +254,21 @@ fn joined(node: &Node, items: &[Arc<Item>]) -> Option<(Vec<Group>, usize)> {
 }
 
 /// A segment as history has it: without its reasoning, and with every other token in place.
-fn without_reasoning(profile: &Profile, node: &Node, segment: &Segment) -> Result<Segment> {
+fn without_reasoning(
+    profile: &Profile,
+    family: &dyn Family,
+    node: &Node,
+    segment: &Segment,
+) -> Result<Segment> {
     let ids: Arc<[u32]> = if segment.kind == SpanKind::Item {
         let items = node.items(segment.items.clone());
         let mut groups = group(&items, segment.items.start);
         for group in &mut groups {
-            profile.family().read_foreign(&mut group.message);
+            family.read_foreign(&mut group.message);
         }
-        let write = |sink: &mut dyn crate::family::render::Sink| {
+        let write = |sink: &mut dyn Sink| {
             for group in &groups {
-                profile.family().message(&group.message, Shown::Nothing, sink);
+                family.message(&group.message, Shown::Nothing, sink);
             }
         };
         profile.render(write)?.into()
@@ -431,10 +278,4 @@ fn without_reasoning(profile: &Profile, node: &Node, segment: &Segment) -> Resul
         before.iter().chain(after).copied().collect()
     };
     Ok(Segment { ids, reasoning: 0..0, dropped: Dropped::Never, ..segment.clone() })
-}
-
-fn common_prefix(a: &View, b: &View) -> usize {
-    use std::sync::atomic::Ordering::Relaxed;
-    let pairs = a.as_atomics().iter().zip(b.as_atomics());
-    pairs.take_while(|(a, b)| a.load(Relaxed) == b.load(Relaxed)).count()
 }

@@ -1,0 +1,224 @@
+//! Any chat template, exactly: the template itself is run over the whole conversation, and only
+//! what changed since the parent is encoded (D6). `open::generic` decides what that is.
+//!
+//! ```text
+//! items → chat (messages, marked under strict) → template → script (text, control tokens, cuts)
+//! ```
+//!
+//! A turn costs one render of the history here, not of what is new: 2.5 ms for 100,000 tokens. It is
+//! what a model gets whose format no native renderer prints.
+
+use crate::error::{Error, Result};
+use crate::family::hermes::{HermesFormat, HermesParser, Start, write};
+use crate::family::marker::{Marker, Markers};
+use crate::family::render::Sink;
+use crate::family::{Answer, Calls, Format, OutputParser, mint_call_id};
+use crate::token::TokenId;
+use crate::tokenizer::Vocabulary;
+
+mod chat;
+mod marks;
+mod python;
+mod script;
+mod template;
+mod ways;
+
+pub use self::chat::Conversation;
+pub use self::marks::ControlTokens;
+pub use self::script::{Script, spell};
+pub use self::template::{Given, Template};
+pub use self::ways::{Systems, Ways};
+
+/// A template that is run for every prompt.
+pub struct Generic {
+    template: Template,
+    ways: Ways,
+    control: ControlTokens,
+    compat: bool,
+    /// The generation prompt as a script's bytes, with and without thinking; empty where the
+    /// template prints none of its own.
+    prompts: [Vec<u8>; 2],
+    /// Around reasoning, where the template or the vocabulary has such markers.
+    think: Option<Markers>,
+    /// Around a call, where its form is known.
+    call: Option<Markers>,
+    /// Whether the generation prompt itself opens the reasoning.
+    prompt_opens_think: bool,
+    /// What ends an answer in history, if that is one control token.
+    close: Option<TokenId>,
+}
+
+impl Generic {
+    /// Learns a template's ways.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Profile`] when it does not even print one user's message, or when the
+    /// vocabulary has too many control tokens to search for.
+    pub fn learn(template: Template, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
+        let control = ControlTokens::new(vocabulary, !compat)?;
+        let hello = serde_json::json!([{"role": "user", "content": "probe_question"}]);
+        let plain = template.render(&hello, None, false, true)?;
+        let ways = Ways::ask(&template);
+
+        let script = |text: String| Script::read(text, &control, vocabulary, false);
+        let whole = script(plain);
+        let prompt = |thinking: bool| {
+            let prompted = template.render(&hello, None, true, thinking).ok().map(&script);
+            let prompted = prompted.filter(|prompted| {
+                whole.end() < prompted.end()
+                    && prompted.bytes(0..whole.end()) == whole.bytes(0..whole.end())
+            });
+            prompted
+                .map_or_else(Vec::new, |script| script.bytes(whole.end()..script.end()).to_vec())
+        };
+        let prompts = [prompt(false), prompt(true)];
+
+        let marker = |content: &str| match vocabulary.added_id(content) {
+            Some(id) => Marker::Token(id, content.to_owned()),
+            None => Marker::Text(content.to_owned()),
+        };
+        let pair = |open: &str, close: &str| Markers { open: marker(open), close: marker(close) };
+        let loop_text = ways.sample(&template, false).unwrap_or_default();
+        let thought = ways.sample(&template, true).unwrap_or_default();
+        let shows_think = ways.reasoning.is_some()
+            && between(&thought, "<think>", "</think>")
+                .is_some_and(|t| t.contains("probe_thought"));
+        let in_vocabulary =
+            ["<think>", "</think>"].iter().all(|tag| vocabulary.added_id(tag).is_some());
+        let think = (shows_think || in_vocabulary).then(|| pair("<think>", "</think>"));
+        let hermes = between(&loop_text, "<tool_call>", "</tool_call>").is_some_and(is_hermes);
+        let call = (hermes || !ways.tools).then(|| pair("<tool_call>", "</tool_call>"));
+        let asks_to_think = script::shown(&prompts[1], vocabulary);
+        let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
+
+        let answered = serde_json::json!([
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": "probe_answer"},
+        ]);
+        let close = template.render(&answered, None, false, true).ok().and_then(|text| {
+            let answer = text.rfind("probe_answer")? + "probe_answer".len();
+            let script = script(text[answer..].to_owned());
+            let first = script.atoms(0..script.end()).next();
+            first.map(|(_, id)| id)
+        });
+        Ok(Self {
+            template,
+            ways,
+            control,
+            compat,
+            prompts,
+            think,
+            call,
+            prompt_opens_think,
+            close,
+        })
+    }
+
+    /// What the template takes.
+    #[must_use]
+    pub fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    /// The conversation as the template prints it.
+    ///
+    /// # Errors
+    /// `invalid_value` at `input` when the template refuses it.
+    pub fn print(
+        &self,
+        conversation: &Conversation<'_>,
+        vocabulary: &Vocabulary,
+    ) -> Result<Script> {
+        let (messages, tools, bytes) = chat::given(conversation, &self.ways, &self.control)?;
+        let printed = self.template.print(Given {
+            messages,
+            tools,
+            generate: conversation.generate,
+            thinking: conversation.thinking,
+            now: conversation.now,
+            bytes,
+        })?;
+        Ok(Script::read(printed, &self.control, vocabulary, self.compat))
+    }
+
+    /// The generation prompt's bytes in a script; empty where it cannot be told apart.
+    #[must_use]
+    pub fn prompt(&self, thinking: bool) -> &[u8] {
+        &self.prompts[usize::from(thinking)]
+    }
+}
+
+impl Format for Generic {
+    fn name(&self) -> &'static str {
+        "generic"
+    }
+
+    fn stop_ids(&self) -> Vec<TokenId> {
+        self.close.into_iter().collect()
+    }
+
+    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser> {
+        let format = HermesFormat {
+            think: self.think.clone(),
+            call: self.call.clone().filter(|_| calls != Calls::Forbidden),
+            text_markers: calls == Calls::Forced,
+        };
+        let open = thinking && self.prompt_opens_think;
+        let start = if open { Start::Reasoning } else { Start::Text };
+        Box::new(HermesParser::new(format, start, Box::new(mint_call_id)))
+    }
+
+    fn reads_calls(&self) -> bool {
+        self.call.is_some()
+    }
+
+    fn call_markers(&self) -> (String, String) {
+        let Some(Markers { open, close }) = &self.call else {
+            return (String::new(), String::new());
+        };
+        (format!("{}\n", open.content()), format!("\n{}", close.content()))
+    }
+
+    fn drops_reasoning(&self) -> bool {
+        self.think.is_some()
+    }
+
+    fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()> {
+        let unknown = |what: &str| {
+            Error::unsupported(what, format!("How this model writes {what} is not known."))
+        };
+        if let Some(reasoning) = &answer.reasoning {
+            let Markers { open, close } =
+                self.think.as_ref().ok_or_else(|| unknown("reasoning"))?;
+            if !self.prompt_opens_think {
+                sink.marker(open);
+                sink.text("\n");
+            }
+            sink.text(reasoning);
+            sink.text("\n");
+            sink.marker(close);
+            sink.text("\n\n");
+        }
+        let text = answer.text.as_deref().unwrap_or_default();
+        sink.text(text);
+        if !answer.calls.is_empty() {
+            let call = self.call.as_ref().ok_or_else(|| unknown("calls"))?;
+            write::calls(&answer.calls, !text.is_empty(), call, sink);
+        }
+        if let Some(id) = self.close {
+            sink.marker(&Marker::Token(id, String::new()));
+        }
+        Ok(())
+    }
+}
+
+fn between<'t>(text: &'t str, open: &str, close: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(open)?;
+    rest.split_once(close).map(|(inner, _)| inner)
+}
+
+/// Whether what stands between a call's markers is `{"name": …, "arguments": …}`.
+fn is_hermes(body: &str) -> bool {
+    let call: Option<serde_json::Value> = serde_json::from_str(body.trim()).ok();
+    call.is_some_and(|call| call["name"] == "probe_tool" && call["arguments"]["probe_key"] == "a")
+}

@@ -1,0 +1,158 @@
+//! Publishing a turn: its items, its segments, and what of them history will lose.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Stage, Turn};
+use crate::chain::{Dropped, Imprint, Node, NodeParts, Segment, Tail, Tape};
+use crate::error::{Error, Result};
+use crate::family::Renderer;
+use crate::family::generic::spell;
+use crate::item::Item;
+use crate::token::{Origin, SpanKind, TokenId};
+use crate::tokenizer::Piece;
+
+impl Turn {
+    /// Publishes the turn.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Invariant`] before `finish`, or a second time.
+    pub fn commit(&mut self) -> Result<Node> {
+        if self.stage != Stage::Finished {
+            return Err(Error::invariant("commit before finish, or twice"));
+        }
+        self.stage = Stage::Gone;
+        let opened = &mut self.opened;
+        let mut tape = std::mem::replace(&mut opened.tape, Tape::from_parts([], 0));
+        let mut segments = std::mem::take(&mut opened.segments);
+        let mut items = std::mem::take(&mut self.items);
+        let input_items = items.len();
+        let mut dropped = opened.dropped;
+        let mut tail = opened.tail;
+        let mut unanswered = std::mem::take(&mut self.unanswered);
+        if opened.generate {
+            let first_output = self.first_item() + items.len();
+            let incomplete = self.parser.call_is_incomplete();
+            let calls = self.outputs.iter().filter_map(|item| match item {
+                Item::Call { call_id, name, .. } => Some((call_id.clone(), name.clone())),
+                _ => None,
+            });
+            unanswered.extend(calls);
+            // Nobody can answer a call that was cut off in the middle.
+            if incomplete {
+                unanswered.pop();
+            }
+            let outputs = self.outputs.len();
+            items.extend(self.outputs.drain(..).map(Arc::new));
+
+            let stopped = self.last.is_some_and(|id| self.profile.stops(id));
+            tail = if stopped { Tail::SampledClosed } else { Tail::SampledOpen };
+            if let Renderer::Native(family) = self.profile.renderer() {
+                // Another stop token means the same; history has the family's own (law 2).
+                let close = family.close_id();
+                if stopped && self.last != Some(close) {
+                    tape.truncate(self.prompt.len() + self.sampled - 1);
+                    tape.extend(&[close]);
+                }
+            }
+            let ids = tape.tail(self.prompt.len());
+            let sampled =
+                self.sampled_segments(&ids, stopped, first_output..first_output + outputs)?;
+            dropped = sampled.iter().fold(dropped, |soonest, part| soonest.max(part.dropped));
+            segments.extend(sampled);
+        }
+        let before = self.parent.as_ref().map_or(0, |node| node.parts().fingerprint);
+        let fingerprint =
+            items.iter().fold(before, |row, item| self.index.extend(row, item.as_ref()));
+        // A turn that said nothing, or was cut off while it thought, has the fingerprint of the
+        // row before it, which it is not.
+        let spoke = !self.opened.generate || items.len() > input_items;
+        let ends_well =
+            !matches!(items.last().map(Arc::as_ref), None | Some(Item::Reasoning { .. }));
+        let findable = spoke && ends_well;
+        let node = Node::new(NodeParts {
+            parent: self.parent.take(),
+            base: self.opened.base.take(),
+            segments,
+            token_count: tape.len(),
+            items,
+            input_items,
+            fingerprint,
+            header: Arc::clone(&self.header),
+            leading: self.opened.leading,
+            tail,
+            unanswered,
+            has_query: self.opened.has_query,
+            dropped,
+            began: self.opened.began,
+            tape: Some(tape),
+            meter: self.index.meter().clone(),
+        });
+        if let Some(scope) = self.scope.as_ref().filter(|_| findable) {
+            self.index.insert(scope, &node);
+        }
+        Ok(node)
+    }
+
+    fn first_item(&self) -> usize {
+        self.parent.as_ref().map_or(0, Node::item_count)
+    }
+
+    /// What was sampled, as segments. On the generic path the stop token is one of its own: the
+    /// template has its own idea of how an answer ends.
+    fn sampled_segments(
+        &self,
+        ids: &[TokenId],
+        stopped: bool,
+        items: Range<usize>,
+    ) -> Result<Vec<Segment>> {
+        let reasoning = self.dropped_reasoning(ids);
+        let sampled = Segment {
+            ids: ids.into(),
+            kind: SpanKind::Sampled,
+            items,
+            dropped: if reasoning.is_empty() { Dropped::Never } else { Dropped::OnQuery },
+            reasoning,
+            glue: false,
+            origin: Origin::Sampled,
+            imprint: Imprint::default(),
+        };
+        if let Renderer::Native(_) = self.profile.renderer() {
+            return Ok(vec![sampled]);
+        }
+        let (said, stop) = ids.split_at(ids.len() - usize::from(stopped));
+        let part = |ids: &[TokenId], glue| -> Result<Segment> {
+            let imprint = Imprint::of(&spell(ids, self.profile.vocabulary())?);
+            Ok(Segment {
+                ids: ids.into(),
+                glue,
+                imprint,
+                dropped: Dropped::Never,
+                ..sampled.clone()
+            })
+        };
+        let mut parts = Vec::new();
+        if !said.is_empty() {
+            parts.push(part(said, false)?);
+        }
+        if !stop.is_empty() {
+            parts.push(Segment { reasoning: 0..0, ..part(stop, !said.is_empty())? });
+        }
+        Ok(parts)
+    }
+
+    /// The sampled ids that history loses: the reasoning, its markers, and the newlines behind
+    /// them, which the template strips from the answer.
+    fn dropped_reasoning(&self, ids: &[TokenId]) -> Range<usize> {
+        if !self.profile.format().drops_reasoning() {
+            return 0..0;
+        }
+        let Some(mut range) = self.parser.reasoning() else { return 0..0 };
+        let is_newline = |&&id: &&TokenId| {
+            let piece = self.profile.piece(id);
+            matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'))
+        };
+        range.end += ids[range.end.min(ids.len())..].iter().take_while(is_newline).count();
+        range.start..range.end.min(ids.len())
+    }
+}

@@ -25,13 +25,16 @@ def profile() -> Profile:
 
 @pytest.fixture
 def serve(profile: Profile) -> Iterator[Callable[..., RunningServer]]:
-    """Call it with a sim script, and settings by section: it serves until the test is over."""
+    """Call it with a sim script, another profile if wanted, and settings by section: it serves
+    until the test is over."""
     from running import RunningServer  # noqa: PLC0415 -- needs the core
 
     servers: list[RunningServer] = []
 
-    def start(script: dict[str, Any] | None = None, **sections: Any) -> RunningServer:
-        server = RunningServer(profile, script or {}, **sections).start()
+    def start(
+        script: dict[str, Any] | None = None, *, of: Profile = profile, **sections: Any
+    ) -> RunningServer:
+        server = RunningServer(of, script or {}, **sections).start()
         servers.append(server)
         return server
 

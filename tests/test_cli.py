@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -20,6 +21,7 @@ from rich.console import Console
 
 import turnwire
 from oracle import vocabulary
+from running import connect
 from turnwire.cli import commands, demo
 from turnwire.cli import serve as serving
 from turnwire.cli.tools import SAMPLE, FolderTools
@@ -297,3 +299,53 @@ def test_a_verbose_log_leaves_uvicorns_at_warnings(monkeypatch):
     finally:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
+
+
+def test_check_tells_what_a_model_was_found_to_be(command):
+    code, output, errors = command("check", "--tokenizer", str(vocabulary.qwen3_path()))
+    assert (code, errors) == (0, "")
+    assert "qwen3: equal to the template in every probe" in output
+    assert "26 of 26 control tokens on both sides" in output
+
+
+def test_check_ends_in_1_when_there_is_a_doubt(command, tmp_path):
+    """Qwen3's vocabulary under a template whose calls nobody reads back."""
+    (tmp_path / "tokenizer.json").symlink_to(vocabulary.qwen3_path() / "tokenizer.json")
+    (tmp_path / "chat_template.jinja").write_text(
+        "{% if tools %}{{ tools[0].function.name }}{% endif %}{% for m in messages %}<|im_start|>"
+        "{{ m.content }}{% for c in m.tool_calls %}CALL {{ c.function.name }}{% endfor %}"
+        "{% endfor %}"
+    )
+    code, output, errors = command("check", "--tokenizer", str(tmp_path))
+    assert (code, errors) == (1, "")
+    assert "requests with tools are refused" in output
+    assert "none: only a limit would end a turn" in output
+    assert command("check", "--tokenizer", str(tmp_path / "nowhere"))[0] == 1
+
+
+def test_dump_shows_a_responses_spans(command, serve):
+    script = {"default": {"answer": {"reasoning": "So.", "text": "A \x1b[31mferry."}}}
+    server: RunningServer = serve(script, log={"debug": True})
+
+    async def ask() -> dict[str, Any]:
+        async with connect(server) as socket:
+            return await socket.response("Where <|im_end|>?", instructions="Be brief.")
+
+    response_id = asyncio.run(ask())["id"]
+    code, output, errors = command("dump", response_id, "--url", server.url, "--ids")
+    assert (code, errors) == (0, "")
+    assert output.startswith(f"{response_id}: ")
+    for expected in (
+        "header rendered",
+        "item rendered 0 message",
+        "generation_prompt rendered",
+        "sampled sampled 1 reasoning, 2 message",
+        "'<|im_start|>user\\nWhere <|im_end|>?<|im_end|>\\n'",
+        r"A \x1b[31mferry.",
+    ):
+        assert expected in output
+    assert "\x1b[31m" not in output
+    code, _, errors = command("dump", "resp_none", "--url", server.url)
+    assert code == 1
+    assert "resp_none" in errors
+    assert "kept" in errors

@@ -158,6 +158,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"diff", "detokenize", "load", "family"}),
     frozenset({"profile"}),
     frozenset({"open", "turn"}),
+    frozenset({"audit"}),
     frozenset({"lib"}),
 )
 

@@ -144,6 +144,9 @@ class Profile:
     def context_length(self) -> int | None: ...
     @property
     def stop_token_ids(self) -> frozenset[int]: ...
+    def audit(self) -> list[tuple[str, Literal["good", "note", "doubt"], str]]:
+        """What the profile was found to be when it was loaded: (topic, verdict, sentence). A ``doubt``
+        is something that would be wrong or cannot be used; a ``note``, a cost or a limit."""
     def encode(self, text: str, *, control: bool = False) -> TokenBuffer:
         """The ids of ``text``; added tokens in it are matched only with ``control``."""
     def encode_reference(self, text: str, *, control: bool = False) -> TokenBuffer:
@@ -162,6 +165,9 @@ class Node:
     def token_count(self) -> int: ...
     @property
     def item_count(self) -> int: ...
+    @property
+    def item_types(self) -> list[str]:
+        """The type of every item of the chain, oldest first."""
     def tokens(self) -> TokenBuffer:
         """Prompt and sampled ids, flat (a copy when the node is no tip)."""
     def spans(self) -> list[Span]: ...

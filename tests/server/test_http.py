@@ -322,6 +322,44 @@ async def test_debug_turns_are_served_with_debug_only(serve):
     assert records[-1]["prompt_tokens"] == last["usage"]["input_tokens"]
 
 
+async def test_a_turns_tokens_are_shown_to_its_owner_only(serve):
+    keys = {"ann": "sk-ann-0123456789abcdef", "bob": "sk-bob-0123456789abcdef"}
+    server: RunningServer = serve(log={"debug": True}, auth={"keys": keys})
+    headers = {name: {"Authorization": f"Bearer {key}"} for name, key in keys.items()}
+    async with client(server) as session:
+        async with session.post("/v1/responses", json=body(), headers=headers["ann"]) as answer:
+            response = await answer.json()
+        path = f"/debug/turns/{response['id']}"
+        async with session.get(path, headers=headers["ann"]) as answer:
+            dump = await answer.json()
+        for others, status in ((headers["bob"], 404), ({}, 401)):
+            async with session.get(path, headers=others) as answer:
+                assert answer.status == status
+    sampled = [span for span in dump["spans"] if span["origin"] == "sampled"]
+    assert len(sampled) == 1
+    assert len(sampled[0]["token_ids"]) == response["usage"]["output_tokens"]
+    assert sum(len(span["token_ids"]) for span in dump["spans"]) == dump["tokens"]
+    assert server.decode(sampled[0]["token_ids"]) == sampled[0]["text"]
+
+
+async def test_tools_are_refused_where_calls_would_come_back_as_text(serve, profile):
+    template = (
+        "{% if tools %}{{ tools[0].function.name }}{% endif %}{% for m in messages %}<|im_start|>"
+        "{{ m.content }}{% for c in m.tool_calls %}CALL {{ c.function.name }}{% endfor %}"
+        "<|im_end|>{% endfor %}"
+    )
+    server: RunningServer = serve(of=profile.with_template(template))
+    tool = {"type": "function", "name": "ls", "parameters": {"type": "object"}}
+    async with client(server) as session:
+        async with session.post("/v1/responses", json=body(tools=[tool])) as answer:
+            assert answer.status == 400
+            assert (await answer.json())["error"]["param"] == "tools"
+        asked = body(tools=[tool], tool_choice="none")
+        async with session.post("/v1/responses", json=asked) as answer:
+            assert answer.status == 200
+            assert text_of(await answer.json())
+
+
 async def test_a_slow_sse_reader_is_cut_off(serve):
     script = {"default": {"answer": {"text": "word " * 20_000}}, "tokens_per_second": 1_000_000}
     server: RunningServer = serve(

@@ -1,4 +1,4 @@
-"""``turnwire serve``, ``turnwire demo`` and ``turnwire --version``."""
+"""The commands: ``turnwire serve``, ``demo``, ``check``, ``dump`` and ``--version``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from turnwire import __version__, config
+from turnwire.cli.check import check
 from turnwire.cli.demo import demo
+from turnwire.cli.dump import dump
 from turnwire.cli.serve import serve_until_stopped
 from turnwire.errors import StartupError
 
@@ -95,3 +97,5 @@ def serve(
 
 
 cli.command()(demo)
+cli.command()(check)
+cli.command()(dump)

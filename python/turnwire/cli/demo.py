@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from turnwire.cli.remote import get
 from turnwire.cli.tools import SAMPLE, FolderTools
 from turnwire.errors import StartupError
 
@@ -42,9 +40,6 @@ MAX_TURNS = 8
 
 ANSWER_TOKENS = 64
 """Longest answer: the demo model rambles."""
-
-TIMEOUT = 5.0
-"""Seconds for a request that is not a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,18 +182,7 @@ class Agent:
             return {}
 
     def _get(self, path: str) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310 -- the user's own address
-            self._url + path, headers={"Authorization": f"Bearer {self._api_key}"}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310
-                return cast("dict[str, Any]", json.load(answer))
-        except urllib.error.HTTPError as error:
-            raise StartupError(f"{self._url}{path} answered {error.code}.") from error
-        except (OSError, ValueError) as error:
-            raise StartupError(
-                f"No turnwire answers at {self._url}. Start one: turnwire serve --debug"
-            ) from error
+        return get(self._url, path, self._api_key)
 
 
 def _table(turns: list[Turn], records: dict[str, dict[str, Any]]) -> Table:

@@ -33,6 +33,7 @@ from turnwire.errors import (
 from turnwire.server import http
 from turnwire.server.access import Access
 from turnwire.server.admission import DRAINING, Admission
+from turnwire.server.debug import dump
 from turnwire.server.parts import build
 from turnwire.server.records import TurnRecords
 from turnwire.server.turns import Turns
@@ -55,6 +56,7 @@ RESPONSES = frozenset({"/v1/responses", "/responses", "/v1/codex/responses"})
 """One path for both transports; base URLs lead SDKs to the first or second, and pi to the third."""
 
 MODELS = "/v1/models"
+DEBUG_TURNS = "/debug/turns"
 
 LAST_EVENTS_SECONDS = 5.0
 """After a drain has run out of time, how long the final events and closes may take."""
@@ -96,8 +98,10 @@ class TurnwireApp:
             "/health": {"GET": self._health},
             "/ready": {"GET": self._ready},
         }
+        self._below: dict[str, dict[str, Endpoint]] = {MODELS + "/": {"GET": self._model}}
         if config.log.debug:
-            self._endpoints["/debug/turns"] = {"GET": self._debug_turns}
+            self._endpoints[DEBUG_TURNS] = {"GET": self._debug_turns}
+            self._below[DEBUG_TURNS + "/"] = {"GET": self._debug_turn}
         self._http_app: ASGIApp = self._http
         if config.server.origins:  # a listed browser page also needs CORS headers on HTTP
             self._http_app = CORSMiddleware(
@@ -235,10 +239,8 @@ class TurnwireApp:
 
     def _endpoint(self, scope: Scope) -> Endpoint:
         path = route_path(scope)
-        if path.startswith(MODELS + "/"):
-            methods: dict[str, Endpoint] | None = {"GET": self._model}
-        else:
-            methods = self._endpoints.get(path)
+        below = (methods for prefix, methods in self._below.items() if path.startswith(prefix))
+        methods = self._endpoints.get(path) or next(below, None)
         if methods is None:
             raise NotFoundError(f"Unknown request URL: {scope['method']} {path}.")
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -305,6 +307,13 @@ class TurnwireApp:
         service.admission.identify(request.scope)
         return _json({"object": "list", "data": service.records.newest_last()})
 
+    async def _debug_turn(self, request: Request, send: Send) -> Response:
+        del send
+        service = await self._started()
+        owner = service.admission.identify(request.scope).name
+        response_id = route_path(request.scope).removeprefix(DEBUG_TURNS + "/")
+        return _json(dump(response_id, owner, service.records, service.profile))
+
     # WebSocket
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -316,11 +325,11 @@ class TurnwireApp:
                 connection = await self._admit(scope, receive, send, held)
             except TurnwireError as error:
                 access.status = error.status
-                await _refuse_upgrade(scope, send, error)
+                await http.refuse_upgrade(scope, send, error)
                 return
             except Exception as error:
                 log.exception("an upgrade failed")
-                await _refuse_upgrade(scope, send, InvariantError(str(error)))
+                await http.refuse_upgrade(scope, send, InvariantError(str(error)))
                 return
             offered = scope.get("subprotocols") or [None]
             await send({"type": "websocket.accept", "subprotocol": offered[0]})
@@ -364,23 +373,6 @@ async def _drain(connection: Connection, jitter: float) -> None:
     if connection.idle:
         await asyncio.sleep(random.uniform(0, jitter))  # noqa: S311 -- spreads load, no secret
     connection.drain()
-
-
-async def _refuse_upgrade(scope: Scope, send: Send, error: TurnwireError) -> None:
-    """Answer an upgrade with a status and a JSON body; without the extension, with 403."""
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1008, "reason": ""})
-        return
-    response = http.error_response(error)
-    response.headers["connection"] = "close"
-    await send(
-        {
-            "type": "websocket.http.response.start",
-            "status": response.status_code,
-            "headers": response.raw_headers,
-        }
-    )
-    await send({"type": "websocket.http.response.body", "body": response.body})
 
 
 def _json(value: object) -> Response:

@@ -205,3 +205,20 @@ async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     raise ClientGoneError
+
+
+async def refuse_upgrade(scope: Scope, send: Send, error: TurnwireError) -> None:
+    """Answer an upgrade with a status and a JSON body; without the extension, with 403."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        return
+    response = error_response(error)
+    response.headers["connection"] = "close"
+    await send(
+        {
+            "type": "websocket.http.response.start",
+            "status": response.status_code,
+            "headers": response.raw_headers,
+        }
+    )
+    await send({"type": "websocket.http.response.body", "body": response.body})

@@ -14,16 +14,12 @@ import logging
 import time
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
-from turnwire._core import Chains
 from turnwire.engine.base import EngineRequest, LastItem, Sampling, ToolCallConstraint
 from turnwire.errors import (
-    ContextLengthError,
     EngineError,
     InvariantError,
-    PreviousResponseNotFoundError,
     RequestError,
     TurnwireError,
 )
@@ -32,6 +28,7 @@ from turnwire.protocol.output import ResponseStream
 from turnwire.protocol.session import Outcome
 from turnwire.server.exchange import ClientGoneError, Ending, Exchange, new_id
 from turnwire.server.interruption import Interrupted
+from turnwire.server.opening import Opening
 from turnwire.server.records import TurnRecord, TurnRecords
 from turnwire.server.voice import Voice
 from turnwire.server.warmup import WarmUps
@@ -43,15 +40,10 @@ if TYPE_CHECKING:
     from turnwire._core import Delta, Node, Profile, Turn
     from turnwire.config import Config
     from turnwire.engine.base import Engine, EngineOutput
-    from turnwire.protocol.frames import CreateRequest
     from turnwire.server.admission import Admission
     from turnwire.store.base import Store
 
 log = logging.getLogger(__name__)
-
-OPEN_IN_THREAD_BYTES = 64 * 1024
-"""``chains.open`` of a larger input runs in a thread: at about 60 MB/s it would hold the event loop
-for more than a millisecond."""
 
 LAST_WORD_SECONDS = 1.0
 """How long an engine may take, after a stop id, to say how many prompt tokens it had cached."""
@@ -106,10 +98,8 @@ class Turns:
         records: TurnRecords,
         config: Config,
     ) -> None:
-        memory = config.memory
         self._profile = profile
-        self._chains = Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
-        self._prefix_scope = memory.prefix_scope
+        self._opening = Opening(profile=profile, engine=engine, store=store, config=config)
         self._engine = engine
         self._store = store
         self._admission = admission
@@ -145,7 +135,8 @@ class Turns:
             try:
                 held.enter_context(self._admission.turn(exchange.principal))
                 model = self._admission.check_model(exchange.request.model)
-                turn = await self._open(exchange, parent)
+                self.warm_ups.stop(exchange.affinity)
+                turn = await self._opening.open(exchange, parent)
             except TurnwireError as error:
                 await exchange.refuse(error)
                 return
@@ -155,57 +146,6 @@ class Turns:
                 return
             held.callback(turn.abort)
             await self._respond(Running(exchange, response_id, model, turn, started_at))
-
-    async def _open(self, exchange: Exchange, parent: Node | None) -> Turn:
-        """Do steps 2 to 4: everything that can refuse the request."""
-        request = exchange.request
-        if parent is None and request.previous_response_id is not None:
-            parent = await self._stored(request.previous_response_id, exchange.principal.name)
-        self.warm_ups.stop(exchange.affinity)
-        new_input = request.input_json
-        opening = partial(
-            self._chains.open,
-            parent,
-            new_input,
-            instructions=request.instructions or None,
-            tools=request.tools or None,
-            tool_choice=request.tool_choice or None,
-            parallel_tool_calls=request.calls_in_parallel,
-            thinking=request.thinking,
-            generate=not request.warm_up,
-            scope=self._scope(exchange),
-        )
-        if memoryview(new_input).nbytes > OPEN_IN_THREAD_BYTES:
-            turn = await asyncio.to_thread(opening)
-        else:
-            turn = opening()
-        self._check_room(turn, request)
-        return turn
-
-    def _scope(self, exchange: Exchange) -> bytes | None:
-        """Return whose past the input may be recognised in (D7)."""
-        if self._prefix_scope == "principal":
-            return b"principal " + exchange.principal.name.encode()
-        if self._prefix_scope == "connection" and exchange.connection is not None:
-            return b"connection " + exchange.connection.encode()
-        return None
-
-    async def _stored(self, response_id: str, principal: str) -> Node:
-        stored = await self._store.get(response_id, principal)
-        if stored is None:
-            raise PreviousResponseNotFoundError(response_id)
-        return stored.state
-
-    def _check_room(self, turn: Turn, request: CreateRequest) -> None:
-        context, length = self._engine.context_length, len(turn.prompt)
-        needed = length if request.warm_up else length + 1
-        if needed > context:
-            turn.abort()
-            raise ContextLengthError(
-                f"This model's maximum context length is {context} tokens. However, your messages "
-                f"resulted in {length} tokens. Please reduce the length of the messages.",
-                param="input",
-            )
 
     async def _respond(self, running: Running) -> None:
         """Do steps 5 to 9: from ``response.created`` to the terminal event."""
@@ -254,7 +194,7 @@ class Turns:
         except Exception as fault:  # noqa: BLE001 -- logged by _explain; the turn must end once
             error, node = self._explain(running, fault), None
             outcome, terminal = Outcome.FAILED, stream.failed(error)
-        self._record(running, outcome)
+        self._record(running, outcome, node)
         if request.warm_up and node is not None and self._prewarm:
             self.warm_ups.start(self._engine_request(running, max_tokens=0))
         await exchange.end(
@@ -370,7 +310,7 @@ class Turns:
         log.error("%s failed", running.response_id, exc_info=error)
         return InvariantError(str(error))
 
-    def _record(self, running: Running, outcome: Outcome) -> None:
+    def _record(self, running: Running, outcome: Outcome, node: Node | None) -> None:
         turn, sampled, now = running.turn, running.sampled, time.perf_counter()
         first = sampled.first_token_at
         self._records.add(
@@ -384,8 +324,11 @@ class Turns:
                 rendered_tokens=turn.rendered,
                 sampled_tokens=turn.sampled,
                 cached_tokens=sampled.cached_tokens,
+                reencoded_tokens=turn.reencoded,
                 open_micros=turn.open_micros,
                 first_token_ms=None if first is None else 1000 * (first - running.started_at),
                 total_ms=1000 * (now - running.started_at),
-            )
+            ),
+            owner=running.exchange.principal.name,
+            node=node,
         )

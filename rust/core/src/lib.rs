@@ -3,6 +3,7 @@
 //! # The map
 //!
 //! ```text
+//! audit             what a profile was found to be, for people
 //! turn, open        a response in the making: open → push* → finish → commit | abort
 //!   profile         one model: tokenizer + template + family, fingerprinted
 //!     family        one format per file, both directions: items → chunks, tokens → deltas
@@ -22,7 +23,8 @@
 //! 1. **Append-only.** `prompt[:prefix_len] == tokens(parent)[:prefix_len]`. A committed token
 //!    never changes.
 //! 2. **Verbatim.** A sampled span equals the ids pushed, id for id, whatever text they spell (a
-//!    final stop token may be replaced by the family's close).
+//!    final stop token may be replaced by the family's close; what the generic path must encode
+//!    again is marked `reencoded`, and counted).
 //! 3. **Whole.** Item spans partition the prompt; bytes(tokens(span)) == bytes(text(span)).
 //! 4. **Cut-safe.** Encoding the pieces apart equals the reference tokenizer on the whole.
 //! 5. **Same as naive.** The fast path equals a from-scratch render of the same items with jinja2
@@ -39,6 +41,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod audit;
 pub mod chain;
 pub mod detokenize;
 pub mod error;

@@ -28,6 +28,11 @@ impl Node {
         self.0.item_count()
     }
 
+    #[getter]
+    fn item_types(&self) -> Vec<&'static str> {
+        self.0.items(0..self.0.item_count()).iter().map(|item| item.type_name()).collect()
+    }
+
     fn tokens(&self, py: Python<'_>) -> TokenBuffer {
         TokenBuffer::new(py.detach(|| self.0.view()))
     }

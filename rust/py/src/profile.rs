@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use serde::Deserialize;
+use turnwire_core::audit::audit;
 use turnwire_core::family::Answer;
 use turnwire_core::{Error, View};
 
@@ -108,6 +109,14 @@ impl Profile {
     fn stop_token_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let ids: HashSet<u32> = self.0.stop_token_ids().iter().copied().collect();
         Ok(pyo3::types::PyFrozenSet::new(py, ids)?.into_any())
+    }
+
+    fn audit(&self, py: Python<'_>) -> Vec<(&'static str, &'static str, String)> {
+        let findings = py.detach(|| audit(&self.0));
+        findings
+            .into_iter()
+            .map(|found| (found.topic, found.verdict.as_str(), found.text))
+            .collect()
     }
 
     #[pyo3(signature = (text, *, control = false))]

@@ -71,31 +71,12 @@ impl Delta {
     }
 }
 
-#[pyclass(frozen, module = "turnwire._core")]
-pub(crate) struct ToolCallConstraint(Constraint);
-
-#[pymethods]
-impl ToolCallConstraint {
-    #[getter]
-    fn open(&self) -> &str {
-        &self.0.open
-    }
-
-    #[getter]
-    fn close(&self) -> &str {
-        &self.0.close
-    }
-
-    #[getter]
-    fn tools<'py>(&self, py: Python<'py>) -> Vec<(&str, Bound<'py, PyBytes>)> {
-        let tools = self.0.tools.iter();
-        tools.map(|(name, schema)| (name.as_str(), PyBytes::new(py, schema.as_bytes()))).collect()
-    }
-
-    #[getter]
-    fn many(&self) -> bool {
-        self.0.many
-    }
+#[pyclass(frozen, get_all, module = "turnwire._core")]
+pub(crate) struct ToolCallConstraint {
+    open: String,
+    close: String,
+    tools: Vec<(String, Py<PyBytes>)>,
+    many: bool,
 }
 
 /// A turn, or the law that it broke.
@@ -179,7 +160,14 @@ impl Turn {
 
     #[getter]
     fn constraint(&self, py: Python<'_>) -> PyResult<Option<ToolCallConstraint>> {
-        self.read(py, |turn| turn.constraint().cloned().map(ToolCallConstraint))
+        let Some(Constraint { open, close, tools, many }) =
+            self.read(py, |turn| turn.constraint().cloned())?
+        else {
+            return Ok(None);
+        };
+        let raw = |schema: String| PyBytes::new(py, schema.as_bytes()).unbind();
+        let tools = tools.into_iter().map(|(name, schema)| (name, raw(schema))).collect();
+        Ok(Some(ToolCallConstraint { open, close, tools, many }))
     }
 
     #[getter]

@@ -1,0 +1,118 @@
+"""Opening a turn: steps 3 and 4 of docs/architecture.md, which can refuse a request.
+
+Whatever takes longer than a millisecond or two runs in a thread, so that no other connection's
+tokens wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from turnwire._core import Chains
+from turnwire.errors import (
+    ContextLengthError,
+    PreviousResponseNotFoundError,
+    UnsupportedParameterError,
+)
+
+if TYPE_CHECKING:
+    from turnwire._core import Node, Profile, Turn
+    from turnwire.config import Config
+    from turnwire.engine.base import Engine
+    from turnwire.protocol.frames import CreateRequest
+    from turnwire.server.exchange import Exchange
+    from turnwire.store.base import Store
+
+IN_THREAD_BYTES = 64 * 1024
+"""``chains.open`` of a larger input runs in a thread: at about 60 MB/s it would hold the event loop
+for more than a millisecond."""
+
+IN_THREAD_TOKENS = 16 * 1024
+"""So does one behind a longer history where the template itself is run over all of it (at about 40
+million tokens a second)."""
+
+
+class Opening:
+    """Opens turns. One per server."""
+
+    def __init__(
+        self, *, profile: Profile, engine: Engine, store: Store[Node], config: Config
+    ) -> None:
+        memory = config.memory
+        self._profile = profile
+        self._chains = Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
+        self._prefix_scope = memory.prefix_scope
+        self._engine = engine
+        self._store = store
+        self._renders_all = profile.family == "generic"
+
+    async def open(self, exchange: Exchange, parent: Node | None) -> Turn:
+        """Return a turn that the engine can sample. Raises RequestError classes."""
+        request = exchange.request
+        if parent is None and request.previous_response_id is not None:
+            parent = await self._stored(request.previous_response_id, exchange.principal.name)
+        new_input = request.input_json
+        opening = partial(
+            self._chains.open,
+            parent,
+            new_input,
+            instructions=request.instructions or None,
+            tools=request.tools or None,
+            tool_choice=request.tool_choice or None,
+            parallel_tool_calls=request.calls_in_parallel,
+            thinking=request.thinking,
+            generate=not request.warm_up,
+            scope=self._scope(exchange),
+        )
+        if self._is_long(memoryview(new_input).nbytes, parent):
+            turn = await asyncio.to_thread(opening)
+        else:
+            turn = opening()
+        try:
+            self._check_tools(turn)
+            self._check_room(turn, request)
+        except BaseException:
+            turn.abort()
+            raise
+        return turn
+
+    def _is_long(self, new_bytes: int, parent: Node | None) -> bool:
+        history = parent.token_count if parent is not None and self._renders_all else 0
+        return new_bytes > IN_THREAD_BYTES or history > IN_THREAD_TOKENS
+
+    def _scope(self, exchange: Exchange) -> bytes | None:
+        """Return whose past the input may be recognised in (D7)."""
+        if self._prefix_scope == "principal":
+            return b"principal " + exchange.principal.name.encode()
+        if self._prefix_scope == "connection" and exchange.connection is not None:
+            return b"connection " + exchange.connection.encode()
+        return None
+
+    async def _stored(self, response_id: str, principal: str) -> Node:
+        stored = await self._store.get(response_id, principal)
+        if stored is None:
+            raise PreviousResponseNotFoundError(response_id)
+        return stored.state
+
+    def _check_tools(self, turn: Turn) -> None:
+        """Refuse tools whose calls would come back as text."""
+        if self._profile.reads_calls or turn.echo_tool_choice == b'"none"':
+            return
+        if turn.echo_tools != b"[]":
+            raise UnsupportedParameterError(
+                "How this model writes calls is not known to this server, so it cannot be given "
+                "tools.",
+                param="tools",
+            )
+
+    def _check_room(self, turn: Turn, request: CreateRequest) -> None:
+        context, length = self._engine.context_length, len(turn.prompt)
+        needed = length if request.warm_up else length + 1
+        if needed > context:
+            raise ContextLengthError(
+                f"This model's maximum context length is {context} tokens. However, your messages "
+                f"resulted in {length} tokens. Please reduce the length of the messages.",
+                param="input",
+            )

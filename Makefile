@@ -13,7 +13,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
-NODE := tests/clients/node
+CLIENTS := tests/clients/node tests/clients/opencode tests/clients/cline
 ARGS ?=
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -59,7 +59,7 @@ constraints: ## Try the newest versions of everything and write them to constrai
 
 .PHONY: clean
 clean: ## Remove what was built and installed (fetched files stay in .cache)
-	rm -rf target dist $(VENV) $(NODE)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf target dist $(VENV) $(CLIENTS:=/node_modules) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # --- the parts of `make test` -----------------------------------------------------------------
 
@@ -80,7 +80,7 @@ rust-test: vocab ## Test the core (no Python needed)
 	cargo test --locked
 
 .PHONY: py-test
-py-test: $(STAMPS)/dev $(STAMPS)/extension $(NODE)/node_modules/.package-lock.json vocab ## Test the rest
+py-test: $(STAMPS)/dev $(STAMPS)/extension $(CLIENTS:=/node_modules/.package-lock.json) vocab ## Test the rest
 	$(BIN)/python -m pytest tests bench --benchmark-disable $(ARGS)
 
 .PHONY: vocab
@@ -114,6 +114,7 @@ $(STAMPS)/vocab: scripts/fetch_vocabularies.py | $(STAMPS)/venv
 	$(BIN)/python scripts/fetch_vocabularies.py
 	touch $@
 
-$(NODE)/node_modules/.package-lock.json: $(NODE)/package.json $(NODE)/package-lock.json
-	cd $(NODE) && npm ci --no-audit --no-fund --loglevel=error
+# opencode and Cline have folders of their own: a new version of another client does not fetch them again.
+$(CLIENTS:=/node_modules/.package-lock.json): %/node_modules/.package-lock.json: %/package.json %/package-lock.json
+	cd $* && npm ci --no-audit --no-fund --loglevel=error
 	touch $@

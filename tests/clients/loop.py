@@ -6,6 +6,7 @@ Turn 3: the count → the answer.
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import json
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from running import RunningServer
     from turnwire.engine.sim import Recording
 
 QUESTION = "How many words does notes.txt have?"
@@ -102,3 +104,29 @@ def assert_each_turn_goes_on_from_the_last(recordings: Sequence[Recording], turn
         known = before.prompt + before.output
         assert before.output
         assert after.prompt[: len(known)] == known
+
+
+def turn_records(running: RunningServer) -> list[dict[str, Any]]:
+    """What each turn cost by the server's own account. Needs ``log.debug``."""
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=10)
+    connection.request("GET", "/debug/turns")
+    records: list[dict[str, Any]] = json.load(connection.getresponse())["data"]
+    connection.close()
+    return records
+
+
+def assert_only_new_tails_were_encoded(
+    records: Sequence[dict[str, Any]], recordings: Sequence[Recording]
+) -> None:
+    """The first turn was encoded whole; each later one found everything before it and encoded the
+    rest of its prompt, no more. The engine saw the same."""
+    kinds = [record["kind"] for record in records]
+    assert kinds == ["cold"] + ["extend"] * (len(records) - 1), kinds
+    assert records[0]["rendered_tokens"] == records[0]["prompt_tokens"]
+    for before, after in itertools.pairwise(records):
+        assert after["reused_tokens"] == before["prompt_tokens"] + before["sampled_tokens"]
+        assert after["rendered_tokens"] == after["prompt_tokens"] - after["reused_tokens"]
+    assert [record["prompt_tokens"] for record in records] == [
+        len(recording.prompt) for recording in recordings
+    ]
+    assert_each_turn_goes_on_from_the_last(recordings, len(records))

@@ -210,7 +210,7 @@ fn stability(profile: &Profile, generic: &Generic, items: &[Item]) -> (Verdict, 
     let print = |count: usize, generate: bool| -> crate::error::Result<Vec<u8>> {
         let script = generic.print(
             &Conversation {
-                header: Header::parse(raw, None)?.as_ref(),
+                header: Header::parse(raw)?.as_ref(),
                 items: &items[..count],
                 runs: std::slice::from_ref(&(0..count)),
                 generate,

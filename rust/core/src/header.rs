@@ -4,12 +4,13 @@
 //! An unchanged header is recognised by the hash of its raw bytes and parsed once (D5).
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::value::RawValue;
 
 use crate::error::{Error, Result, excerpt};
 use crate::json::{self, Members, Style};
+use crate::token::TokenId;
 
 /// OpenAI's limit for a function's name, in characters.
 const MAX_NAME: usize = 128;
@@ -41,7 +42,7 @@ pub enum ToolChoice {
 }
 
 /// The request's `instructions`, `tools` and `tool_choice`, parsed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Header {
     /// Identifies the raw bytes that it was parsed from.
     pub key: [u8; 32],
@@ -57,7 +58,13 @@ pub struct Header {
     pub echo_tools: String,
     /// The tool choice as JSON, in the form in which it came.
     pub echo_tool_choice: String,
+    /// What it was last rendered to, behind which leading texts: conversations that begin alike
+    /// share those tokens, and render them once.
+    rendered: Mutex<Option<Rendered>>,
 }
+
+/// Leading texts, and the tokens of a header with them.
+type Rendered = (Vec<String>, Arc<[TokenId]>);
 
 /// The raw JSON values of a request's header; None where the field is absent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,16 +92,12 @@ impl RawHeader<'_> {
 }
 
 impl Header {
-    /// The header of a request; `known` when its key is the one of `raw`, which costs the hash.
+    /// Parses the header of a request.
     ///
     /// # Errors
     /// `invalid_value`, `missing_required_parameter` or `unsupported_parameter`, naming the field
     /// (`tools[2].name`).
-    pub fn parse(raw: RawHeader<'_>, known: Option<&Arc<Self>>) -> Result<Arc<Self>> {
-        let key = raw.key();
-        if let Some(known) = known.filter(|known| known.key == key) {
-            return Ok(Arc::clone(known));
-        }
+    pub fn parse(raw: RawHeader<'_>) -> Result<Arc<Self>> {
         let instructions = match raw.instructions.map(|bytes| json::value(bytes, "instructions")) {
             None => None,
             Some(value) => match value? {
@@ -112,7 +115,8 @@ impl Header {
         let echoes: Vec<&str> = tools.iter().map(|tool| tool.echo.as_str()).collect();
         let echo_tools = format!("[{}]", echoes.join(","));
         Ok(Arc::new(Self {
-            key,
+            key: raw.key(),
+            rendered: Mutex::default(),
             instructions,
             tools,
             choice,
@@ -120,6 +124,34 @@ impl Header {
             echo_tools,
             echo_tool_choice,
         }))
+    }
+
+    /// Its tokens before these leading texts, and whether `render` had to render them: it has not when
+    /// the last ones were the same.
+    ///
+    /// # Errors
+    /// What `render` returns.
+    pub fn tokens(
+        &self,
+        leading: &[&str],
+        render: impl FnOnce() -> Result<Vec<TokenId>>,
+    ) -> Result<(Arc<[TokenId]>, bool)> {
+        let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ids)) = rendered.as_ref().filter(|(texts, _)| texts == leading) {
+            return Ok((Arc::clone(ids), false));
+        }
+        let ids: Arc<[TokenId]> = render()?.into();
+        let leading = leading.iter().map(|&text| text.to_owned()).collect();
+        *rendered = Some((leading, Arc::clone(&ids)));
+        Ok((ids, true))
+    }
+
+    /// Bytes that it takes in memory, roughly: its texts, and as many of their tokens.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let tools: usize = self.tools.iter().map(|tool| 3 * tool.declaration.len()).sum();
+        let instructions = self.instructions.as_ref().map_or(0, String::len);
+        size_of::<Self>() + tools + self.echo_tools.len() + 3 * instructions
     }
 
     /// The tools that are rendered: none of them when none may be called.
@@ -331,7 +363,7 @@ mod tests {
             tools: Some(tools.as_bytes()),
             tool_choice: Some(choice.as_bytes()),
         };
-        Header::parse(raw, None)
+        Header::parse(raw)
     }
 
     const LS: &str = r#"[{"type":"function","name":"ls","strict":true,
@@ -354,11 +386,9 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_bytes_are_not_parsed_again() {
+    fn headers_that_render_alike_are_told_from_others() {
         let raw = RawHeader { tools: Some(LS.as_bytes()), ..RawHeader::default() };
-        let first = Header::parse(raw, None).unwrap();
-        let again = Header::parse(raw, Some(&first)).unwrap();
-        assert!(Arc::ptr_eq(&first, &again));
+        let first = Header::parse(raw).unwrap();
         let other = parse("null", LS, "\"none\"").unwrap();
         assert!(other.rendered_tools().is_empty());
         assert!(!first.renders_as(&other));
@@ -366,6 +396,17 @@ mod tests {
         assert!(
             first.renders_as(&parse("null", LS, r#"{"type":"function","name":"ls"}"#).unwrap())
         );
+    }
+
+    #[test]
+    fn tokens_are_rendered_once_for_the_same_leading_texts() {
+        let header = parse("\"a\"", LS, "null").unwrap();
+        let ids =
+            |leading: &[&str], id: TokenId| header.tokens(leading, || Ok(vec![id])).unwrap().0;
+        assert_eq!(*ids(&["x"], 1), [1]);
+        assert_eq!(*ids(&["x"], 2), [1]);
+        assert_eq!(*ids(&["x", ""], 3), [3]);
+        assert_eq!(*ids(&["x"], 4), [4]);
     }
 
     #[test]

@@ -5,14 +5,15 @@
 //! held within a budget of bytes and a time to live; what a session or a turn holds besides lives
 //! on without it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ahash::RandomState;
 
-use crate::chain::{Meter, Node};
+use crate::chain::{Held, Meter, Node, Tapes};
+use crate::header::Header;
 use crate::item::Item;
 
 /// Stands for a row of items: a keyed hash over each item's content and the row before it.
@@ -37,8 +38,16 @@ pub struct Index {
     hasher: RandomState,
     budget: Budget,
     meter: Meter,
+    tapes: Tapes,
+    headers: Mutex<VecDeque<KnownHeader>>,
     entries: Mutex<Entries>,
 }
+
+/// Whose it is, the header, and its bytes.
+type KnownHeader = (Arc<[u8]>, Arc<Header>, Held);
+
+/// How many headers are kept parsed: agents send the same one in every request.
+const HEADERS: usize = 64;
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -62,13 +71,40 @@ impl Index {
     #[must_use]
     pub fn new(budget: Budget) -> Self {
         let hasher = RandomState::new();
-        Self { hasher, budget, meter: Meter::default(), entries: Mutex::default() }
+        let tapes = Tapes::new(budget.bytes);
+        let (meter, headers, entries) = (Meter::default(), Mutex::default(), Mutex::default());
+        Self { hasher, budget, meter, tapes, headers, entries }
     }
 
     /// What counts the bytes of everything in these chains.
     #[must_use]
     pub fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    /// The tips that have a tape.
+    #[must_use]
+    pub fn tapes(&self) -> &Tapes {
+        &self.tapes
+    }
+
+    /// The header with this key that the scope has sent before.
+    #[must_use]
+    pub fn header(&self, scope: &Arc<[u8]>, key: &[u8; 32]) -> Option<Arc<Header>> {
+        let headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known =
+            headers.iter().rev().find(|(owner, header, _)| header.key == *key && owner == scope);
+        known.map(|(_, header, _)| Arc::clone(header))
+    }
+
+    /// Keeps a header that the scope may send again.
+    pub fn keep_header(&self, scope: &Arc<[u8]>, header: &Arc<Header>) {
+        let held = self.meter.hold(header.bytes());
+        let mut headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
+        headers.push_back((Arc::clone(scope), Arc::clone(header), held));
+        if headers.len() > HEADERS {
+            headers.pop_front();
+        }
     }
 
     /// How many nodes can be found.

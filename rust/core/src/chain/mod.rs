@@ -6,9 +6,11 @@ mod index;
 mod node;
 mod segment;
 mod tape;
+mod tapes;
 
 pub use budget::{Held, Meter};
 pub use index::{Budget, Fingerprint, Index};
 pub use node::{Lineage, Node, NodeParts, Tail};
 pub use segment::{Dropped, Imprint, Segment, spans};
 pub use tape::{Tape, View};
+pub use tapes::Tapes;

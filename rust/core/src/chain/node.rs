@@ -6,7 +6,8 @@
 //! committed node ever changes, except that its tape may be taken by the turn that extends it.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::chain::{Dropped, Fingerprint, Held, Meter, Segment, Tape, View};
 use crate::header::Header;
@@ -74,7 +75,19 @@ struct Inner {
     parts: NodeParts,
     first_item: usize,
     tape: Mutex<Option<Tape>>,
+    /// Whether a committed turn goes on from here.
+    continued: AtomicBool,
     _held: Held,
+}
+
+/// A node that this does not keep alive.
+#[derive(Debug, Clone)]
+pub(super) struct WeakNode(Weak<Inner>);
+
+impl WeakNode {
+    pub(super) fn upgrade(&self) -> Option<Node> {
+        self.0.upgrade().map(Node)
+    }
 }
 
 /// A node's own segments, walked from the root of its tokens.
@@ -92,7 +105,8 @@ impl Node {
         let segments = size_of_val(parts.segments.as_slice());
         let items: usize = parts.items.iter().map(|item| item.bytes()).sum();
         let held = parts.meter.hold(NODE_BYTES + tokens + segments + items);
-        Self(Arc::new(Inner { parts, first_item, tape, _held: held }))
+        let continued = AtomicBool::new(false);
+        Self(Arc::new(Inner { parts, first_item, tape, continued, _held: held }))
     }
 
     /// Everything that was handed over, but for the tape.
@@ -208,6 +222,23 @@ impl Node {
             next = node.0.parts.parent.as_ref();
         }
         None
+    }
+
+    pub(super) fn downgrade(&self) -> WeakNode {
+        WeakNode(Arc::downgrade(&self.0))
+    }
+
+    /// Notes that a committed turn goes on from here; false when one did already.
+    #[must_use]
+    pub fn continue_first(&self) -> bool {
+        !self.0.continued.swap(true, Relaxed)
+    }
+
+    /// Bytes of its tape; 0 where it has none.
+    #[must_use]
+    pub fn tape_bytes(&self) -> usize {
+        let slot = self.0.tape.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().map_or(0, Tape::bytes)
     }
 
     /// Takes the tape; the first turn that extends a tip gets it, a fork does not.

@@ -51,7 +51,9 @@ impl Tape {
         self
     }
 
-    fn bytes(&self) -> usize {
+    /// Bytes that it takes, its headroom included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         self.buffer.len() * size_of::<TokenId>()
     }
 

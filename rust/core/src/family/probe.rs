@@ -130,7 +130,7 @@ fn conversations(arguments: Arguments) -> Vec<Vec<Arc<Item>>> {
 }
 
 fn parse_header(tools: Option<&str>) -> Result<Arc<Header>> {
-    Header::parse(RawHeader { tools: tools.map(str::as_bytes), ..RawHeader::default() }, None)
+    Header::parse(RawHeader { tools: tools.map(str::as_bytes), ..RawHeader::default() })
 }
 
 fn split_leading(items: &[Arc<Item>]) -> (Vec<&str>, &[Arc<Item>]) {

@@ -89,7 +89,7 @@ impl Chains {
             items.drain(..known);
         }
         let parent = parent.or(found.as_ref().map(|(node, _)| node));
-        let header = Header::parse(request.header, parent.map(|node| &node.parts().header))?;
+        let header = self.header(parent, request)?;
         if parent.is_none() && items.is_empty() && request.generate {
             return Err(Error::missing_parameter("input"));
         }
@@ -136,6 +136,24 @@ impl Chains {
             unanswered,
             constraint,
         }))
+    }
+}
+
+impl Chains {
+    /// The request's header: the parent's, or one that the scope has sent before, where its bytes are
+    /// the same. That costs a hash; only a new one is parsed.
+    fn header(&self, parent: Option<&Node>, request: OpenRequest<'_>) -> Result<Arc<Header>> {
+        let key = request.header.key();
+        if let Some(node) = parent.filter(|node| node.parts().header.key == key) {
+            return Ok(Arc::clone(&node.parts().header));
+        }
+        let Some(scope) = request.scope else { return Header::parse(request.header) };
+        if let Some(known) = self.index.header(scope, &key) {
+            return Ok(known);
+        }
+        let header = Header::parse(request.header)?;
+        self.index.keep_header(scope, &header);
+        Ok(header)
     }
 }
 

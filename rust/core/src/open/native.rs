@@ -28,8 +28,8 @@ pub(super) struct Plan<'a> {
     groups: Vec<Group>,
     shown: Vec<(Shown, Dropped)>,
     leading: usize,
-    /// The header's segment, when it is to be rendered.
-    header: Option<Segment>,
+    /// The header's segment, when it is another than the parent's, and whether it had to be rendered.
+    header: Option<(Segment, bool)>,
     has_query: bool,
     /// The soonest that what stays or moves loses reasoning.
     dropped: Dropped,
@@ -155,8 +155,10 @@ impl<'a> Plan<'a> {
     ) -> Result<Opened> {
         let family = self.family;
         let tail = self.parent.map_or(Tail::Empty, |node| node.parts().tail);
-        let mut rendered = self.header.as_ref().map_or(0, |segment| segment.ids.len());
-        let mut segments: Vec<Segment> = self.header.into_iter().collect();
+        let fresh = self.header.as_ref().filter(|(_, rendered)| *rendered);
+        let mut rendered = fresh.map_or(0, |(segment, _)| segment.ids.len());
+        let mut segments: Vec<Segment> =
+            self.header.into_iter().map(|(segment, _)| segment).collect();
         segments.extend(self.moved);
         let moved = segments.len();
         let mut dropped = self.dropped;
@@ -211,12 +213,13 @@ fn render_header(
     header: &Header,
     leading: usize,
     items: &[Arc<Item>],
-) -> Result<Segment> {
+) -> Result<(Segment, bool)> {
     let known = parent.map(|node| node.items(0..leading)).unwrap_or_default();
     let missing = leading - known.len();
     let texts: Vec<&str> = known.iter().chain(&items[..missing]).map(|item| item.text()).collect();
-    let ids = profile.render(|sink| family.header(header, &texts, sink))?;
-    Ok(segment(ids, SpanKind::Header, 0..leading))
+    let render = || profile.render(|sink| family.header(header, &texts, sink));
+    let (ids, rendered) = header.tokens(&texts, render)?;
+    Ok((Segment { ids, ..segment(Vec::new(), SpanKind::Header, 0..leading) }, rendered))
 }
 
 fn generation_prompt(profile: &Profile, family: &dyn Family, thinking: bool) -> Result<Segment> {

@@ -61,6 +61,10 @@ impl Turn {
             dropped = sampled.iter().fold(dropped, |soonest, part| soonest.max(part.dropped));
             segments.extend(sampled);
         }
+        // A fork of what has gone on already is often one turn long (a side question, a retry): it
+        // has to go on itself before it is worth a second copy of its tokens.
+        let keeps_tape = self.parent.as_ref().is_none_or(Node::continue_first);
+        let token_count = tape.len();
         let before = self.parent.as_ref().map_or(0, |node| node.parts().fingerprint);
         let fingerprint =
             items.iter().fold(before, |row, item| self.index.extend(row, item.as_ref()));
@@ -74,7 +78,7 @@ impl Turn {
             parent: self.parent.take(),
             base: self.opened.base.take(),
             segments,
-            token_count: tape.len(),
+            token_count,
             items,
             input_items,
             fingerprint,
@@ -85,9 +89,12 @@ impl Turn {
             has_query: self.opened.has_query,
             dropped,
             began: self.opened.began,
-            tape: Some(tape),
+            tape: keeps_tape.then_some(tape),
             meter: self.index.meter().clone(),
         });
+        if keeps_tape {
+            self.index.tapes().add(&node);
+        }
         if let Some(scope) = self.scope.as_ref().filter(|_| findable) {
             self.index.insert(scope, &node);
         }

@@ -16,6 +16,17 @@ import pytest
 
 RECORD = Path(__file__).parent / "record"
 
+RATIOS = (
+    ("jinja2 + HF", "turnwire extend"),
+    ("minijinja + fastokens", "turnwire extend"),
+    ("minijinja + fastokens, segment cache", "turnwire extend"),
+    ("minijinja + fastokens", "turnwire generic"),
+    ("turnwire found", "msgspec parse"),
+)
+"""What the project claims, each side measured in the same run."""
+
+PACKAGES = ("turnwire", "tokenizers", "jinja2", "fastokens", "minijinja")
+
 ROWS = pytest.StashKey[list[dict[str, Any]]]()
 
 
@@ -58,18 +69,20 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     medians = {(row["contender"], row["history_tokens"]): row["median_us"] for row in rows}
     contenders = sorted({contender for contender, _ in medians})
     sizes = sorted({size for _, size in medians})
-    write(f"{'history':>10}" + "".join(f"{contender:>24}" for contender in contenders))
+    width = 2 + max(map(len, contenders))
+    write(f"{'history':>10}" + "".join(f"{contender:>{width}}" for contender in contenders))
     for size in sizes:
         cells = (medians.get((contender, size)) for contender in contenders)
-        write(f"{size:>10}" + "".join(f"{cell or '-':>24}" for cell in cells))
+        write(f"{size:>10}" + "".join(f"{cell or '-':>{width}}" for cell in cells))
     for contender in contenders:
-        small, large = (medians.get((contender, size)) for size in (10_000, 200_000))
+        small, large = (medians.get((contender, size)) for size in (10_000, 1_000_000))
         if small and large:
-            write(f"{contender}: 200k / 10k = {large / small:.2f}")
+            write(f"{contender}: 1M / 10k = {large / small:.2f}")
     for size in sizes:
-        open_, naive = (medians.get((name, size)) for name in ("turnwire extend", "jinja2 + HF"))
-        if open_ and naive:
-            write(f"at {size}: jinja2 + HF / turnwire = {naive / open_:,.0f}")
+        for above, below in RATIOS:
+            pair = (medians.get((above, size)), medians.get((below, size)))
+            if pair[0] and pair[1]:
+                write(f"at {size}: {above} / {below} = {pair[0] / pair[1]:,.1f}")
     if config.getoption("--record"):
         write(f"written: {_write(rows)}")
 
@@ -85,7 +98,10 @@ def _write(rows: list[dict[str, Any]]) -> Path:
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("turnwire", "tokenizers", "jinja2")},
+        **{
+            name: version(name)
+            for name in ("turnwire", "tokenizers", "jinja2", "fastokens", "minijinja")
+        },
     }
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, [*setting, *rows[0]], lineterminator="\n")

@@ -232,8 +232,8 @@ class LogSection(Section):
     access: bool = True
     """One line per request: method, path without query, status, milliseconds."""
     debug: bool = False
-    """Record each turn's token counts and times, and serve them at `GET /debug/turns`; serve a turn's
-    tokens to its owner at `GET /debug/turns/RESPONSE_ID` (`turnwire dump`)."""
+    """Record each turn's token counts and times, and serve them at `GET /debug/turns`; serve a
+    turn's tokens to its owner at `GET /debug/turns/RESPONSE_ID` (`turnwire dump`)."""
     debug_turns: Count = 512
     """How many such records are kept."""
 

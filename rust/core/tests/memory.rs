@@ -26,7 +26,8 @@ fn chains(bytes: usize) -> Chains {
 }
 
 fn words(count: usize) -> String {
-    (0..count).map(|index| format!("word{} ", index % 97)).collect()
+    let words: Vec<String> = (0..count).map(|index| format!("word{}", index % 97)).collect();
+    words.join(" ")
 }
 
 fn turn(chains: &Chains, parent: Option<&Node>, input: &str, scope: &Arc<[u8]>) -> Node {

@@ -81,12 +81,11 @@ impl Generic {
         let loop_text = ways.sample(&template, false).unwrap_or_default();
         let thought = ways.sample(&template, true).unwrap_or_default();
         let shows_think = ways.reasoning.is_some()
-            && between(&thought, "<think>", "</think>")
-                .is_some_and(|t| t.contains("probe_thought"));
+            && between(&thought, "<think>", "</think>").any(|text| text.contains("probe_thought"));
         let in_vocabulary =
             ["<think>", "</think>"].iter().all(|tag| vocabulary.added_id(tag).is_some());
         let think = (shows_think || in_vocabulary).then(|| pair("<think>", "</think>"));
-        let hermes = between(&loop_text, "<tool_call>", "</tool_call>").is_some_and(is_hermes);
+        let hermes = between(&loop_text, "<tool_call>", "</tool_call>").any(is_hermes);
         let call = (hermes || !ways.tools).then(|| pair("<tool_call>", "</tool_call>"));
         let asks_to_think = script::shown(&prompts[1], vocabulary);
         let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
@@ -212,9 +211,9 @@ impl Format for Generic {
     }
 }
 
-fn between<'t>(text: &'t str, open: &str, close: &str) -> Option<&'t str> {
-    let (_, rest) = text.split_once(open)?;
-    rest.split_once(close).map(|(inner, _)| inner)
+/// Whatever stands between two markers: a template may also explain them before it uses them.
+fn between<'t>(text: &'t str, open: &'t str, close: &str) -> impl Iterator<Item = &'t str> {
+    text.split(open).skip(1).filter_map(move |rest| rest.split_once(close).map(|(inner, _)| inner))
 }
 
 /// Whether what stands between a call's markers is `{"name": …, "arguments": …}`.

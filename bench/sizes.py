@@ -1,0 +1,3 @@
+"""Lengths of history that are measured, in tokens."""
+
+SIZES = (1_000, 10_000, 100_000, 200_000, 1_000_000)

@@ -239,7 +239,9 @@ impl Profile {
     /// When the encoder fails.
     pub fn encode_reference(&self, text: &str, control: bool) -> Result<Vec<TokenId>> {
         let mut ids = Vec::new();
-        self.source.vocabulary.reference.encode(text, control, &mut ids)?;
+        let vocabulary = &self.source.vocabulary;
+        let reference = vocabulary.reference.as_ref();
+        vocabulary.runs.encode((reference, reference), text, Place::Start, control, &mut ids)?;
         Ok(ids)
     }
 

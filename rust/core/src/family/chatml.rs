@@ -98,7 +98,8 @@ impl ChatMl {
         self.default_system = between(&plain, "<|im_start|>system\n", "<|im_end|>");
 
         let declared = template.render(&hello, Some(&tools), false, true)?;
-        self.declares_tools = declared.contains("\"name\": \"f\"");
+        // In whatever form: one that is not ours fails the probe.
+        self.declares_tools = declared != plain;
         self.default_before_tools = match &self.default_system {
             Some(text) => declared.contains(&format!("{OPEN}system\n{text}\n\n# Tools")),
             None => false,

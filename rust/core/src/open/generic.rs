@@ -78,6 +78,8 @@ pub(super) fn open(
         segments: Vec::new(),
     };
     rest.lay_out(kept.bytes)?;
+    let before = old[..kept.segments].iter().map(|segment| segment.items.end).max();
+    rest.name_the_unmarked(before.unwrap_or(0), all.len());
     let reencoded = rest.lost_tokens();
     let Rest { segments, rendered, .. } = rest;
 
@@ -197,6 +199,25 @@ impl Rest<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Says which items the messages without a text of their own are (calls whose arguments are
+    /// words): those between their neighbours'. `before` and `count` bound the items of the rest.
+    fn name_the_unmarked(&mut self, before: usize, count: usize) {
+        let mut next = count;
+        for index in (0..self.segments.len()).rev() {
+            let known = |segment: &&Segment| !segment.items.is_empty();
+            let earlier = self.segments[..index].iter().rev().find(known);
+            let first = earlier.map_or(before, |segment| segment.items.end);
+            let segment = &mut self.segments[index];
+            if !segment.items.is_empty() {
+                next = segment.items.start;
+            } else if segment.glue && segment.origin != Origin::Sampled && first < next {
+                segment.items = first..next;
+                segment.glue = false;
+                next = first;
+            }
+        }
     }
 
     /// Cuts the rest of the script where messages begin, as far as that can be told: behind a token

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use minijinja::value::Value;
 use serde_json::value::RawValue;
 
-use super::marks::ControlTokens;
+use super::marks::{ControlTokens, Texts};
 use super::python;
 use super::ways::{Systems, Ways};
 use crate::error::{Error, Result};
@@ -41,62 +41,72 @@ pub struct Conversation<'a> {
 }
 
 /// One message, before it becomes a template's value.
-struct Message {
+struct Message<'t> {
     role: &'static str,
     content: String,
     reasoning: Option<String>,
-    calls: Vec<Call>,
+    calls: Vec<Call<'t>>,
     /// Of a tool's message: the call's id, and the function's name.
     answers: Option<(String, String)>,
 }
 
-struct Call {
+struct Call<'t> {
     id: String,
     name: String,
-    arguments: String,
+    arguments: &'t str,
     item: usize,
 }
 
-impl Message {
+impl Message<'_> {
     fn new(role: &'static str, content: String) -> Self {
         Self { role, content, reasoning: None, calls: Vec::new(), answers: None }
     }
 }
 
-/// Messages and tools as the template is given them, and the bytes of their texts.
+/// What a template is given for a conversation.
+pub(super) struct Chat<'t> {
+    /// Its messages.
+    pub(super) messages: Vec<Value>,
+    /// The tools that it declares itself.
+    pub(super) tools: Option<Value>,
+    /// What is not given to it, but put where it prints the marks.
+    pub(super) texts: Vec<(&'t str, usize)>,
+}
+
+/// The messages and tools of a conversation, in the template's ways.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Invariant`] when a tool's declaration is not JSON.
-pub(super) fn given(
-    conversation: &Conversation<'_>,
+pub(super) fn given<'t>(
+    conversation: &Conversation<'t>,
     ways: &Ways,
     control: &ControlTokens,
-) -> Result<(Vec<Value>, Option<Value>, usize)> {
-    let mut messages = messages(conversation, ways, control);
+) -> Result<Chat<'t>> {
+    let texts = Texts::new(control);
+    let mut messages = messages(conversation, ways, control, &texts);
     let tools = tools(conversation.header, control)?;
     let mut declared = None;
     if ways.tools {
         declared = tools;
     } else {
-        messages = spell_out(messages, tools.as_ref(), control)?;
+        messages = spell_out(messages, tools.as_ref(), &texts)?;
     }
-    messages = adapt(messages, ways);
-    let length = |message: &Message| {
-        let calls: usize = message.calls.iter().map(|call| call.arguments.len()).sum();
-        message.content.len() + message.reasoning.as_ref().map_or(0, String::len) + calls
-    };
-    let header: usize =
-        conversation.header.rendered_tools().iter().map(|tool| tool.declaration.len()).sum();
-    let bytes = header + messages.iter().map(length).sum::<usize>();
-    let values = messages.into_iter().map(|message| value(message, ways, control)).collect();
-    Ok((values, declared, bytes))
+    let adapted = adapt(messages, ways).into_iter();
+    let messages = adapted.map(|message| value(message, ways, control, &texts)).collect();
+    Ok(Chat { messages, tools: declared, texts: texts.into_kept() })
 }
 
-fn messages(conversation: &Conversation<'_>, ways: &Ways, control: &ControlTokens) -> Vec<Message> {
+fn messages<'t>(
+    conversation: &Conversation<'t>,
+    ways: &Ways,
+    control: &ControlTokens,
+    texts: &Texts<'t>,
+) -> Vec<Message<'t>> {
     let mut messages = Vec::new();
     if let Some(text) = &conversation.header.instructions {
-        messages.push(Message::new("system", control.text(text, 0).into_owned()));
+        messages.push(Message::new("system", texts.give(text, 0).into_owned()));
     }
+    let word = |text: &str| control.word(text).into_owned();
     let mut names: HashMap<&str, &str> = HashMap::new();
     for run in conversation.runs {
         let items = conversation.items.get(run.clone()).unwrap_or_default();
@@ -105,7 +115,7 @@ fn messages(conversation: &Conversation<'_>, ways: &Ways, control: &ControlToken
             for index in group.items {
                 let Some(item) = conversation.items.get(index) else { continue };
                 let number = index + 1;
-                let text = |text: &str| control.text(text, number).into_owned();
+                let text = |text: &'t str| texts.give(text, number).into_owned();
                 let joined = || Message::new("assistant", String::new());
                 match item.as_ref() {
                     Item::Message { role: Role::Assistant, text: said } => {
@@ -121,17 +131,17 @@ fn messages(conversation: &Conversation<'_>, ways: &Ways, control: &ControlToken
                     Item::Call { call_id, name, arguments } => {
                         names.insert(call_id, name);
                         assistant.get_or_insert_with(joined).calls.push(Call {
-                            id: control.word(&ways.call_id(call_id), number).into_owned(),
-                            name: control.word(name, number).into_owned(),
-                            arguments: arguments.clone(),
+                            id: word(&ways.call_id(call_id)),
+                            name: word(name),
+                            arguments,
                             item: number,
                         });
                     }
                     Item::Output { call_id, text: output } => {
                         let name = names.get(call_id.as_str()).copied().unwrap_or_default();
-                        let id = control.word(&ways.call_id(call_id), number).into_owned();
+                        let id = word(&ways.call_id(call_id));
                         messages.push(Message {
-                            answers: Some((id, control.word(name, number).into_owned())),
+                            answers: Some((id, word(name))),
                             ..Message::new("tool", text(output))
                         });
                     }
@@ -158,11 +168,11 @@ impl Ways {
 }
 
 /// Tools, calls and outputs as text, for a template that knows only role and content.
-fn spell_out(
-    messages: Vec<Message>,
+fn spell_out<'t>(
+    messages: Vec<Message<'t>>,
     tools: Option<&Value>,
-    control: &ControlTokens,
-) -> Result<Vec<Message>> {
+    texts: &Texts<'t>,
+) -> Result<Vec<Message<'t>>> {
     let markers = |open: &str, close: &str| Markers {
         open: Marker::Text(open.to_owned()),
         close: Marker::Text(close.to_owned()),
@@ -189,7 +199,7 @@ fn spell_out(
             .calls
             .into_iter()
             .map(|call| {
-                let arguments = control.text(&call.arguments, call.item).into_owned();
+                let arguments = texts.give(call.arguments, call.item).into_owned();
                 (call.name, arguments)
             })
             .collect();
@@ -220,7 +230,7 @@ fn spell_out(
 }
 
 /// Puts messages where the template has no place for them into one that it has.
-fn adapt(messages: Vec<Message>, ways: &Ways) -> Vec<Message> {
+fn adapt<'t>(messages: Vec<Message<'t>>, ways: &Ways) -> Vec<Message<'t>> {
     let mut adapted: Vec<Message> = Vec::with_capacity(messages.len());
     let mut leading = true;
     for mut message in messages {
@@ -246,9 +256,20 @@ fn adapt(messages: Vec<Message>, ways: &Ways) -> Vec<Message> {
     adapted
 }
 
-fn value(message: Message, ways: &Ways, control: &ControlTokens) -> Value {
-    let mut members =
-        vec![("role", Value::from(message.role)), ("content", Value::from(message.content))];
+fn value<'t>(
+    message: Message<'t>,
+    ways: &Ways,
+    control: &ControlTokens,
+    texts: &Texts<'t>,
+) -> Value {
+    let content = if ways.parts {
+        let part = [("type", Value::from("text")), ("text", Value::from(message.content.as_str()))];
+        let part = Some(Value::from_pairs(part)).filter(|_| !message.content.is_empty());
+        Value::from(part.into_iter().collect::<Vec<_>>())
+    } else {
+        Value::from(message.content)
+    };
+    let mut members = vec![("role", Value::from(message.role)), ("content", content)];
     if let (Some(key), Some(reasoning)) = (ways.reasoning, message.reasoning) {
         members.push((key, Value::from(reasoning)));
     }
@@ -257,11 +278,10 @@ fn value(message: Message, ways: &Ways, control: &ControlTokens) -> Value {
             .calls
             .into_iter()
             .map(|call| {
-                let object = (!ways.arguments_as_text)
-                    .then(|| object(&call.arguments, call.item, control))
-                    .flatten();
+                let object =
+                    (!ways.arguments_as_text).then(|| object(call.arguments, control)).flatten();
                 let arguments = object.unwrap_or_else(|| {
-                    Value::from(control.text(&call.arguments, call.item).into_owned())
+                    Value::from(texts.give(call.arguments, call.item).into_owned())
                 });
                 let function = [("name", Value::from(call.name)), ("arguments", arguments)];
                 Value::from_pairs([
@@ -286,13 +306,13 @@ fn tools(header: &Header, control: &ControlTokens) -> Result<Option<Value>> {
         return Ok(None);
     }
     let declared = tools.iter().map(|tool| {
-        let word = |text: &str| Value::from(control.word(text, 0).into_owned());
+        let word = |text: &str| Value::from(control.word(text).into_owned());
         let mut function = vec![("name", word(&tool.name))];
         function.extend(tool.description.as_deref().map(|text| ("description", word(text))));
         if let Some(schema) = &tool.schema {
             let parameters = json::value(schema.as_bytes(), "tools")
                 .ok()
-                .and_then(|raw| marked(raw, 0, 0, control))
+                .and_then(|raw| marked(raw, 0, control))
                 .ok_or_else(|| Error::invariant("a tool's schema is no longer JSON"))?;
             function.push(("parameters", parameters));
         }
@@ -305,13 +325,13 @@ fn tools(header: &Header, control: &ControlTokens) -> Result<Option<Value>> {
 }
 
 /// Arguments as an object, if they are one.
-fn object(arguments: &str, item: usize, control: &ControlTokens) -> Option<Value> {
+fn object(arguments: &str, control: &ControlTokens) -> Option<Value> {
     let raw = json::value(arguments.as_bytes(), "arguments").ok()?;
-    raw.get().starts_with('{').then(|| marked(raw, item, 0, control)).flatten()
+    raw.get().starts_with('{').then(|| marked(raw, 0, control)).flatten()
 }
 
 /// A JSON value in which every string is marked; None when it is nested too deeply, or no JSON.
-fn marked(raw: &RawValue, item: usize, depth: usize, control: &ControlTokens) -> Option<Value> {
+fn marked(raw: &RawValue, depth: usize, control: &ControlTokens) -> Option<Value> {
     if depth > json::MAX_DEPTH {
         return None;
     }
@@ -320,17 +340,17 @@ fn marked(raw: &RawValue, item: usize, depth: usize, control: &ControlTokens) ->
         Some(b'{') => {
             let members = json::object(raw, "value").ok()?.0.into_iter();
             let members = members.map(|(key, value)| {
-                let key = Value::from(control.word(&key, item).into_owned());
-                Some((key, marked(value, item, depth + 1, control)?))
+                let key = Value::from(control.word(&key).into_owned());
+                Some((key, marked(value, depth + 1, control)?))
             });
-            members.collect::<Option<Vec<_>>>()?.into_iter().collect::<Value>()
+            Value::from_pairs(members.collect::<Option<Vec<_>>>()?)
         }
         Some(b'[') => {
             let items = json::array(raw, "value").ok()?.into_iter();
-            let items = items.map(|value| marked(value, item, depth + 1, control));
+            let items = items.map(|value| marked(value, depth + 1, control));
             Value::from(items.collect::<Option<Vec<Value>>>()?)
         }
-        Some(b'"') => Value::from(control.word(&json::string(raw, "value").ok()?, item).as_ref()),
+        Some(b'"') => Value::from(control.word(&json::string(raw, "value").ok()?).as_ref()),
         Some(b't') => Value::from(true),
         Some(b'f') => Value::from(false),
         Some(b'n') => Value::from(()),

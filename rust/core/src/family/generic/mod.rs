@@ -8,11 +8,14 @@
 //! A turn costs one render of the history here, not of what is new: 2.5 ms for 100,000 tokens. It is
 //! what a model gets whose format no native renderer prints.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 use crate::family::hermes::{HermesFormat, HermesParser, Start, write};
 use crate::family::marker::{Marker, Markers};
 use crate::family::render::Sink;
 use crate::family::{Answer, Calls, Format, OutputParser, mint_call_id};
+use crate::item::Item;
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
@@ -27,6 +30,7 @@ pub use self::chat::Conversation;
 pub use self::marks::ControlTokens;
 pub use self::script::{Script, spell};
 pub use self::template::{Given, Template};
+use self::ways::say;
 pub use self::ways::{Systems, Ways};
 
 /// A template that is run for every prompt.
@@ -56,14 +60,17 @@ impl Generic {
     /// vocabulary has too many control tokens to search for.
     pub fn learn(template: Template, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
         let control = ControlTokens::new(vocabulary, !compat)?;
-        let hello = serde_json::json!([{"role": "user", "content": "probe_question"}]);
+        let ways = Ways::ask(&template)?;
+        let hello = ways.given(&[say("user", "probe_question")]);
         let plain = template.render(&hello, None, false, true)?;
-        let ways = Ways::ask(&template);
 
-        let script = |text: String| Script::read(text, &control, vocabulary, false);
-        let whole = script(plain);
+        let script = |text: String| Script::read(text, &[], &control, vocabulary, false);
+        let whole = script(plain)?;
         let prompt = |thinking: bool| {
-            let prompted = template.render(&hello, None, true, thinking).ok().map(&script);
+            let prompted = template
+                .render(&hello, None, true, thinking)
+                .ok()
+                .and_then(|text| script(text).ok());
             let prompted = prompted.filter(|prompted| {
                 whole.end() < prompted.end()
                     && prompted.bytes(0..whole.end()) == whole.bytes(0..whole.end())
@@ -90,13 +97,10 @@ impl Generic {
         let asks_to_think = script::shown(&prompts[1], vocabulary);
         let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
 
-        let answered = serde_json::json!([
-            {"role": "user", "content": "x"},
-            {"role": "assistant", "content": "probe_answer"},
-        ]);
+        let answered = ways.given(&[say("user", "x"), say("assistant", "probe_answer")]);
         let close = template.render(&answered, None, false, true).ok().and_then(|text| {
             let answer = text.rfind("probe_answer")? + "probe_answer".len();
-            let script = script(text[answer..].to_owned());
+            let script = script(text[answer..].to_owned()).ok()?;
             let first = script.atoms(0..script.end()).next();
             first.map(|(_, id)| id)
         });
@@ -128,16 +132,18 @@ impl Generic {
         conversation: &Conversation<'_>,
         vocabulary: &Vocabulary,
     ) -> Result<Script> {
-        let (messages, tools, bytes) = chat::given(conversation, &self.ways, &self.control)?;
+        let chat = chat::given(conversation, &self.ways, &self.control)?;
+        let bytes = |item: &Arc<Item>| item.bytes();
         let printed = self.template.print(Given {
-            messages,
-            tools,
+            messages: chat.messages,
+            tools: chat.tools,
             generate: conversation.generate,
             thinking: conversation.thinking,
             now: conversation.now,
-            bytes,
+            bytes: conversation.header.bytes()
+                + conversation.items.iter().map(bytes).sum::<usize>(),
         })?;
-        Ok(Script::read(printed, &self.control, vocabulary, self.compat))
+        Script::read(printed, &chat.texts, &self.control, vocabulary, self.compat)
     }
 
     /// The generation prompt's bytes in a script; empty where it cannot be told apart.

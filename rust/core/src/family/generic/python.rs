@@ -6,6 +6,7 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error as TemplateError, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
+use super::marks;
 use crate::json;
 
 type Outcome<T> = Result<T, TemplateError>;
@@ -100,7 +101,7 @@ impl Dumps<'_> {
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => out.push_str(&number(value)),
             ValueKind::String => self.string(value.as_str().unwrap_or_default(), out),
-            ValueKind::Seq | ValueKind::Iterable => {
+            ValueKind::Seq => {
                 let items: Vec<Value> = value.try_iter()?.collect();
                 self.items(('[', ']'), items.iter(), depth, out, |item, out| {
                     self.write(item, depth + 1, out)
@@ -154,13 +155,12 @@ impl Dumps<'_> {
     }
 
     fn string(&self, text: &str, out: &mut String) {
-        if !self.ascii {
-            return json::write_string(text, out);
-        }
-        let mut plain = String::new();
+        let mut plain = String::with_capacity(text.len() + 2);
         json::write_string(text, &mut plain);
         for c in plain.chars() {
-            if c.is_ascii() || super::marks::is_reserved(c) {
+            if c == marks::TEXT {
+                out.push(marks::JSON_TEXT);
+            } else if c.is_ascii() || !self.ascii || marks::is_reserved(c) {
                 out.push(c);
             } else {
                 let mut units = [0; 2];

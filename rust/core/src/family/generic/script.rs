@@ -7,10 +7,12 @@
 
 use std::ops::Range;
 
-use super::marks::{ControlTokens, Found, decoded, number};
+use super::marks::{ControlTokens, Found, Mark, decoded, text_number};
+use super::template::{OUTPUT_PER_BYTE, prints_too_much};
 use crate::chain::Imprint;
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::Result;
+use crate::json;
 use crate::token::TokenId;
 use crate::tokenizer::{Place, Vocabulary};
 
@@ -43,16 +45,21 @@ pub struct Script {
 }
 
 impl Script {
-    /// Reads a printed text. With `compat`, it is encoded as the reference would.
-    #[must_use]
+    /// Reads a printed text, and puts `texts` where their marks stand: each with the number of its
+    /// item. With `compat` it is encoded as the reference would.
+    ///
+    /// # Errors
+    /// `invalid_value` at `input` when the template prints texts again and again.
     pub fn read(
         printed: String,
+        texts: &[(&str, usize)],
         control: &ControlTokens,
         vocabulary: &Vocabulary,
         compat: bool,
-    ) -> Self {
+    ) -> Result<Self> {
+        let given: usize = printed.len() + texts.iter().map(|(text, _)| text.len()).sum::<usize>();
         let mut script = Self {
-            bytes: Vec::with_capacity(printed.len() + printed.len() / 16),
+            bytes: Vec::with_capacity(given),
             atoms: Vec::new(),
             cuts: vec![0],
             marks: Vec::new(),
@@ -65,21 +72,12 @@ impl Script {
             }
             let (before, rest) = (&printed[from..found.start()], &printed[found.end()..]);
             match control.found(found.pattern().as_usize()) {
-                Some(Found::Open) => {
+                Some(Found::Mark(mark)) => {
                     script.bytes.extend_from_slice(before.as_bytes());
-                    let (item, length) = number(rest, 8);
-                    script.marks.push((script.bytes.len(), item as usize));
-                    from = found.end() + length;
-                }
-                Some(Found::Close) => {
-                    script.bytes.extend_from_slice(before.as_bytes());
-                    from = found.end();
-                }
-                Some(Found::Code) => {
-                    script.bytes.extend_from_slice(before.as_bytes());
-                    let (coded, length) = decoded(rest);
-                    script.bytes.extend(coded.into_iter().flat_map(|c| c.to_string().into_bytes()));
-                    from = found.end() + length;
+                    from = found.end() + script.put(mark, rest, texts);
+                    if script.bytes.len() > OUTPUT_PER_BYTE * given {
+                        return Err(prints_too_much());
+                    }
                 }
                 Some(Found::Token(token)) => {
                     let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
@@ -117,7 +115,35 @@ impl Script {
         script.cuts.push(script.bytes.len());
         script.cuts.dedup();
         script.printed = compat.then_some(printed);
-        script
+        Ok(script)
+    }
+
+    /// What a mark stands for; `rest` is what was printed behind it. Returns the length of what of that
+    /// belongs to the mark.
+    fn put(&mut self, mark: Mark, rest: &str, texts: &[(&str, usize)]) -> usize {
+        match mark {
+            Mark::Nothing => 0,
+            Mark::Code => {
+                let (coded, length) = decoded(rest);
+                self.bytes.extend(coded.into_iter().flat_map(|c| c.to_string().into_bytes()));
+                length
+            }
+            Mark::Text | Mark::JsonText => {
+                let (number, length) = text_number(rest);
+                if let Some((text, item)) = texts.get(number) {
+                    self.marks.push((self.bytes.len(), *item));
+                    if mark == Mark::Text {
+                        self.bytes.extend_from_slice(text.as_bytes());
+                    } else {
+                        let mut quoted = String::with_capacity(text.len() + 2);
+                        json::write_string(text, &mut quoted);
+                        let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+                        self.bytes.extend_from_slice(inner.as_bytes());
+                    }
+                }
+                length
+            }
+        }
     }
 
     /// Where it ends, in bytes.

@@ -19,7 +19,7 @@ const FUEL: u64 = 20_000_000;
 const FUEL_MESSAGES: u64 = 200;
 
 /// How many bytes a template may print for each byte that it is given, and for none.
-const OUTPUT_PER_BYTE: usize = 16;
+pub(super) const OUTPUT_PER_BYTE: usize = 16;
 const OUTPUT_AT_LEAST: usize = 1 << 20;
 
 /// How many characters of a template's own words an error repeats.
@@ -148,13 +148,21 @@ impl Template {
 fn refused(error: &TemplateError) -> Error {
     let said = match (error.kind(), error.detail()) {
         (ErrorKind::OutOfFuel, _) => "it would take too long".to_owned(),
-        (ErrorKind::WriteFailure, _) => "it would print too much".to_owned(),
+        (ErrorKind::WriteFailure, _) => return prints_too_much(),
         (_, Some(detail)) => shortened(detail.trim_end_matches('.'), WORDS).into_owned(),
         (kind, None) => kind.to_string(),
     };
     Error::invalid_value(
         "input",
         format!("The model's chat template refuses this conversation: {said}."),
+    )
+}
+
+/// The refusal of a template that prints more than can be meant.
+pub(super) fn prints_too_much() -> Error {
+    Error::invalid_value(
+        "input",
+        "The model's chat template refuses this conversation: it would print too much.",
     )
 }
 

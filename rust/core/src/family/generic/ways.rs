@@ -7,11 +7,14 @@
 use serde_json::{Value, json};
 
 use super::template::Template;
+use crate::error::{Error, Result};
 
 /// What a template takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one way in which templates differ")]
 pub struct Ways {
+    /// Whether a message's content must be a list of parts (templates of models that see).
+    pub parts: bool,
     /// Whether it prints tools, calls and outputs. Where it does not, it is given them as text.
     pub tools: bool,
     /// Whether call ids must have nine characters (Mistral).
@@ -45,19 +48,12 @@ const ARGUMENTS: &str = r#"{"probe_key":  "a"}"#;
 
 impl Ways {
     /// Asks `template`.
-    #[must_use]
-    pub fn ask(template: &Template) -> Self {
-        let print = |messages: Value, tools: bool| {
-            template.render(&messages, tools.then(probe_tools).as_ref(), false, true).ok()
-        };
-        let prints = |messages: Value, tools: bool, wanted: &[&str]| {
-            let printed = print(messages, tools);
-            printed.is_some_and(|text| wanted.iter().all(|&word| text.contains(word)))
-        };
-        let user = |text: &str| json!({"role": "user", "content": text});
-        let system = |text: &str| json!({"role": "system", "content": text});
-
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Profile`] when it does not even print a user's message.
+    pub fn ask(template: &Template) -> Result<Self> {
         let mut ways = Self {
+            parts: false,
             tools: false,
             short_ids: false,
             arguments_as_text: false,
@@ -66,57 +62,110 @@ impl Ways {
             late_systems: true,
             adjacent_users: true,
         };
-        if !prints(json!([system("probe_system"), user("x")]), false, &["probe_system"]) {
-            ways.systems = Systems::None;
-        } else if !prints(
-            json!([system("probe_one"), system("probe_two"), user("x")]),
-            false,
-            &["probe_one", "probe_two"],
-        ) {
-            ways.systems = Systems::One;
-        }
-        let answer = json!({"role": "assistant", "content": "y"});
-        ways.late_systems = prints(
-            json!([user("x"), answer, system("probe_late"), user("z")]),
-            false,
-            &["probe_late"],
-        );
-        ways.adjacent_users = prints(
-            json!([user("probe_one"), user("probe_two")]),
-            false,
-            &["probe_one", "probe_two"],
-        );
-
-        if prints(json!([user("x")]), true, &["probe_tool"]) {
-            let object = || json!({"probe_key": "a"});
-            if print(tool_loop(LONG_ID, &object(), None, true), true).is_none() {
-                ways.short_ids = print(tool_loop(SHORT_ID, &object(), None, true), true).is_some();
+        let hello = [say("user", "probe_user")];
+        if !ways.prints(template, &hello, false, &["probe_user"]) {
+            ways.parts = true;
+            if !ways.prints(template, &hello, false, &["probe_user"]) {
+                let failed = template.render(&json!(hello), None, false, true).err();
+                let silent = || Error::profile("The chat template does not print a user's message");
+                return Err(failed.unwrap_or_else(silent));
             }
-            let id = if ways.short_ids { SHORT_ID } else { LONG_ID };
-            ways.arguments_as_text =
-                prints(tool_loop(id, &ARGUMENTS.into(), None, true), true, &[ARGUMENTS]);
-            let given = if ways.arguments_as_text { ARGUMENTS.into() } else { object() };
-            ways.tools =
-                prints(tool_loop(id, &given, None, true), true, &["probe_tool", "probe_output"]);
+        }
+        let one = say("system", "probe_one");
+        let two = say("system", "probe_two");
+        let prints =
+            |messages: &[Value], wanted: &[&str]| ways.prints(template, messages, false, wanted);
+        let systems = if !prints(&[one.clone(), say("user", "x")], &["probe_one"]) {
+            Systems::None
+        } else if prints(&[one, two, say("user", "x")], &["probe_one", "probe_two"]) {
+            Systems::Many
+        } else {
+            Systems::One
+        };
+        let late = [
+            say("user", "x"),
+            say("assistant", "y"),
+            say("system", "probe_late"),
+            say("user", "z"),
+        ];
+        let late_systems = prints(&late, &["probe_late"]);
+        let adjacent = [say("user", "probe_one"), say("user", "probe_two")];
+        let adjacent_users = prints(&adjacent, &["probe_one", "probe_two"]);
+        let ways = Self { systems, late_systems, adjacent_users, ..ways };
+        Ok(ways.asked_for_tools(template))
+    }
+
+    fn asked_for_tools(mut self, template: &Template) -> Self {
+        if !self.prints(template, &[say("user", "x")], true, &["probe_tool"]) {
+            return self;
+        }
+        let object = json!({"probe_key": "a"});
+        let takes = |id: &str| self.prints(template, &tool_loop(id, &object, None), true, &[]);
+        self.short_ids = !takes(LONG_ID) && takes(SHORT_ID);
+        let text = tool_loop(self.id(), &ARGUMENTS.into(), None);
+        self.arguments_as_text = self.prints(template, &text, true, &[ARGUMENTS]);
+        let both = ["probe_tool", "probe_output"];
+        self.tools = self.prints(template, &self.tool_loop(None), true, &both);
+        if self.tools {
             let keys = ["reasoning_content", "reasoning", "thinking"];
-            ways.reasoning = keys.into_iter().find(|key| {
-                let messages = tool_loop(id, &given, Some(key), false);
-                ways.tools && prints(messages, true, &["probe_thought"])
+            self.reasoning = keys.into_iter().find(|key| {
+                self.prints(template, &self.tool_loop(Some(key)), true, &["probe_thought"])
             });
         }
-        ways
+        self
     }
 
-    /// A tool loop as this template takes it: the call that it prints shows its form.
+    /// Whether the template takes `messages` and prints all that is `wanted`.
+    fn prints(
+        &self,
+        template: &Template,
+        messages: &[Value],
+        tools: bool,
+        wanted: &[&str],
+    ) -> bool {
+        let tools = tools.then(probe_tools);
+        let printed = template.render(&self.given(messages), tools.as_ref(), false, true);
+        printed.is_ok_and(|text| wanted.iter().all(|&word| text.contains(word)))
+    }
+
+    /// Messages whose content is in the form that the template wants.
+    #[must_use]
+    pub fn given(&self, messages: &[Value]) -> Value {
+        let given = messages.iter().cloned().map(|mut message| {
+            if self.parts {
+                let text = message["content"].take();
+                message["content"] = match text.as_str() {
+                    Some("") => json!([]),
+                    _ => json!([{"type": "text", "text": text}]),
+                };
+            }
+            message
+        });
+        given.collect()
+    }
+
+    fn id(&self) -> &'static str {
+        if self.short_ids { SHORT_ID } else { LONG_ID }
+    }
+
+    fn tool_loop(&self, reasoning: Option<&str>) -> Vec<Value> {
+        let object = || json!({"probe_key": "a"});
+        let given = if self.arguments_as_text { ARGUMENTS.into() } else { object() };
+        tool_loop(self.id(), &given, reasoning)
+    }
+
+    /// A tool loop as this template prints it: the call in it shows its form.
     #[must_use]
     pub fn sample(&self, template: &Template, reasons: bool) -> Option<String> {
-        let id = if self.short_ids { SHORT_ID } else { LONG_ID };
-        let given =
-            if self.arguments_as_text { ARGUMENTS.into() } else { json!({"probe_key": "a"}) };
-        let key = self.reasoning.filter(|_| reasons);
-        let messages = tool_loop(id, &given, key, false);
-        template.render(&messages, Some(&probe_tools()), false, true).ok()
+        let messages = self.tool_loop(self.reasoning.filter(|_| reasons));
+        template.render(&self.given(&messages), Some(&probe_tools()), false, true).ok()
     }
+}
+
+/// A message of a probe.
+#[must_use]
+pub(super) fn say(role: &str, content: &str) -> Value {
+    json!({"role": role, "content": content})
 }
 
 fn probe_tools() -> Value {
@@ -131,21 +180,16 @@ fn probe_tools() -> Value {
     }}])
 }
 
-/// A question, a call, its output and, if `goes_on`, another question.
-fn tool_loop(id: &str, arguments: &Value, reasoning: Option<&str>, goes_on: bool) -> Value {
+/// A question, a call, and its output.
+fn tool_loop(id: &str, arguments: &Value, reasoning: Option<&str>) -> Vec<Value> {
+    let mut call = say("assistant", "");
     let function = json!({"name": "probe_tool", "arguments": arguments});
-    let mut call = json!({
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"id": id, "type": "function", "function": function}],
-    });
+    call["tool_calls"] = json!([{"id": id, "type": "function", "function": function}]);
     if let Some(key) = reasoning {
         call[key] = "probe_thought".into();
     }
-    let output = json!({"role": "tool", "tool_call_id": id, "name": "probe_tool", "content": "probe_output"});
-    let mut messages = vec![json!({"role": "user", "content": "x"}), call, output];
-    if goes_on {
-        messages.push(json!({"role": "user", "content": "y"}));
-    }
-    messages.into()
+    let mut output = say("tool", "probe_output");
+    output["tool_call_id"] = id.into();
+    output["name"] = "probe_tool".into();
+    vec![say("user", "x"), call, output]
 }

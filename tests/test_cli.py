@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +18,7 @@ import pytest
 from rich.console import Console
 
 import turnwire
+from child import Child
 from oracle import vocabulary
 from running import connect
 from turnwire.cli import commands, demo
@@ -100,37 +99,6 @@ def test_without_the_servers_libraries_it_says_what_to_install():
     assert ended.returncode == 1
     assert "pip install 'turnwire[server]'" in ended.stderr
     assert "Traceback" not in ended.stderr
-
-
-class Child:
-    """``turnwire serve`` as a process of its own."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.started_at = time.monotonic()
-        self.child = subprocess.Popen(
-            [sys.executable, "-c", "from turnwire.cli import main; main()", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "COLUMNS": "200"},
-        )
-
-    def until(self, words: str) -> str:
-        seen = ""
-        assert self.child.stdout is not None
-        for line in self.child.stdout:
-            seen += line
-            if words in line:
-                return seen
-        pytest.fail(f"it never said {words!r}:\n{seen}")
-
-    def stop(self) -> int:
-        self.child.send_signal(signal.SIGTERM)
-        try:
-            self.child.communicate(timeout=15)
-        finally:
-            self.child.kill()
-        return self.child.returncode
 
 
 def test_serve_says_where_it_is_and_stops_on_sigterm():

@@ -287,6 +287,41 @@ async def test_case_26_a_cancelled_response_leaves_nothing_behind(serve):
     assert server.engine.aborted == 1
 
 
+async def test_case_32_usage_is_of_each_turn_and_of_what_was_cut_off(serve):
+    """Against what the engine saw and sampled, turn by turn."""
+    script = {
+        "rules": [
+            {"when": {"contains": "long"}, "answer": {"text": "word " * 400}},
+            {"when": {"contains": "think"}, "answer": {"reasoning": "So it is.", "text": "Yes."}},
+        ],
+        "tokens_per_second": 400,
+    }
+    server: RunningServer = serve(script)
+    async with connect(server) as socket:
+        first = await socket.response("think " + "about it " * 40)
+        second = await socket.response("think", previous_response_id=first["id"])
+        await socket.create("long", previous_response_id=second["id"])
+        await socket.until("response.output_text.delta")
+        await socket.send({"type": "response.cancel"})
+        third = (await socket.events())[-1]["response"]
+    await wait_for(lambda: server.engine.active == 0)
+    assert third["status"] == "cancelled"
+    for response, seen in zip((first, second, third), server.engine.recordings, strict=True):
+        usage = response["usage"]
+        assert usage["input_tokens"] == len(seen.prompt)
+        assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+        # A cut-off turn is billed for what it was given, and the engine may be a step ahead.
+        assert 0 < usage["output_tokens"] <= len(seen.output)
+    assert first["usage"]["output_tokens"] == len(server.engine.recordings[0].output)
+    for response in (first, second):
+        assert response["usage"]["output_tokens_details"]["reasoning_tokens"] > 3
+    assert third["usage"]["output_tokens_details"]["reasoning_tokens"] == 0
+    cached = [r["usage"]["input_tokens_details"]["cached_tokens"] for r in (first, second)]
+    assert cached[0] == 0
+    # The second prompt drops the first one's reasoning: cached up to there, in whole blocks.
+    assert first["usage"]["input_tokens"] - 16 <= cached[1] <= first["usage"]["input_tokens"] + 16
+
+
 @pytest.mark.parametrize("kind", ["response.cancel", "response.interrupt"])
 async def test_cancel_by_response_id_ends_once(serve, kind):
     server: RunningServer = serve(SLOW)

@@ -8,6 +8,7 @@ second one ends at once.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 from contextlib import suppress
@@ -154,5 +155,11 @@ async def serve(
 ) -> None:
     """Serve until a signal, and drain. Raises StartupError when the engine cannot start."""
     await app.startup()
+    # What is loaded now stays: the collector need not walk it again. A full collection would hold
+    # the loop for tens of milliseconds, and wait until a quarter as much garbage has come together
+    # (CPython 3.11's TaskGroup leaves some kilobytes of cycles for each connection that ends).
+    gc.collect()
+    gc.freeze()
+    gc.collect()
     server = DrainingServer(uvicorn_config(app), app, on_started=on_started)
     await server.serve(sockets=[listener])

@@ -19,6 +19,7 @@ from turnwire.server.websocket import ABORT_EXTENSION
 if TYPE_CHECKING:
     from asyncio import Transport
 
+    import h11
     from websockets.http11 import Request
 
 MESSAGE_TOO_BIG = 1009
@@ -33,12 +34,22 @@ def http_protocol(request_seconds: float) -> type[H11Protocol]:
         def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
             """Start the clock against half-open and trickling clients (slowloris)."""
             super().connection_made(transport)
-            self.loop.call_later(request_seconds, self.drop_if_silent)
+            self.patience = self.loop.call_later(request_seconds, self.drop_if_silent)
 
         def drop_if_silent(self) -> None:
             """Drop a connection that has sent no request, unless it was upgraded."""
             if self.cycle is None and self.transport.get_protocol() is self:
                 self.transport.abort()
+
+        def handle_websocket_upgrade(self, event: h11.Request) -> None:
+            """Stop the clock, which would keep this connection in memory until it rings."""
+            self.patience.cancel()
+            super().handle_websocket_upgrade(event)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            """Stop the clock."""
+            self.patience.cancel()
+            super().connection_lost(exc)
 
     return HttpProtocol
 

@@ -177,6 +177,8 @@ class Connection:
             self.close_code = INTERNAL_ERROR
             await self._close(Close(INTERNAL_ERROR, "internal error"))
         finally:
+            # The group keeps its exceptions, they this frame, and it the connection: a cycle.
+            del self._tasks
             self._turns.warm_ups.stop(self.id)
             self.session.disconnect()
 

@@ -82,8 +82,8 @@ pub fn audit(profile: &Profile) -> Vec<Finding> {
             }
         }
     }
-    if profile.format().reads_calls() {
-        find("calls", Verdict::Good, "read back from what the model says".to_owned());
+    if let Some(form) = profile.format().describe_calls() {
+        find("calls", Verdict::Good, format!("read back: {form}"));
     } else {
         let text = "their form is not known: requests with tools are refused".to_owned();
         find("calls", Verdict::Doubt, text);

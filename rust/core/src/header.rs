@@ -4,8 +4,10 @@
 //! An unchanged header is recognised by the hash of its raw bytes and parsed once (D5).
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::{Error, Result, excerpt};
@@ -61,6 +63,40 @@ pub struct Header {
     /// What it was last rendered to, behind which leading texts: conversations that begin alike
     /// share those tokens, and render them once.
     rendered: Mutex<Option<Rendered>>,
+    types: OnceLock<Arc<ParameterTypes>>,
+}
+
+/// Which parameters of which tools are strings, by their schemas.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ParameterTypes(HashMap<String, HashMap<String, bool>>);
+
+impl ParameterTypes {
+    /// Whether the tool's parameter is a string; None where its schema does not say.
+    #[must_use]
+    pub fn is_string(&self, tool: &str, parameter: &str) -> Option<bool> {
+        self.0.get(tool)?.get(parameter).copied()
+    }
+
+    /// Whether there is such a tool.
+    #[must_use]
+    pub fn declares(&self, tool: &str) -> bool {
+        self.0.contains_key(tool)
+    }
+
+    fn of(tools: &[Tool]) -> Self {
+        let types = |tool: &Tool| {
+            let schema: Option<Value> =
+                tool.schema.as_deref().and_then(|schema| serde_json::from_str(schema).ok());
+            let properties = schema.as_ref().and_then(|schema| schema.get("properties"));
+            let properties = properties.and_then(Value::as_object).into_iter().flatten();
+            let known = properties.filter_map(|(name, property)| {
+                let kind = property.get("type")?;
+                Some((name.clone(), kind == "string"))
+            });
+            (tool.name.clone(), known.collect())
+        };
+        Self(tools.iter().map(types).collect())
+    }
 }
 
 /// Leading texts, and the tokens of a header with them.
@@ -117,6 +153,7 @@ impl Header {
         Ok(Arc::new(Self {
             key: raw.key(),
             rendered: Mutex::default(),
+            types: OnceLock::new(),
             instructions,
             tools,
             choice,
@@ -144,6 +181,12 @@ impl Header {
         let leading = leading.iter().map(|&text| text.to_owned()).collect();
         *rendered = Some((leading, Arc::clone(&ids)));
         Ok((ids, true))
+    }
+
+    /// What its tools take, as a parser of calls wants to know it.
+    #[must_use]
+    pub fn parameter_types(&self) -> Arc<ParameterTypes> {
+        Arc::clone(self.types.get_or_init(|| Arc::new(ParameterTypes::of(self.rendered_tools()))))
     }
 
     /// Bytes that it takes in memory, roughly: its texts, and as many of their tokens.

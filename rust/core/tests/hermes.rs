@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use turnwire_core::family::hermes::{HermesFormat, HermesParser, MintCallId, Start};
 use turnwire_core::family::marker::{Marker, Markers};
+use turnwire_core::family::output::form::CallForm;
+use turnwire_core::family::output::{MintCallId, OutputFormat, OutputReader, Start};
 use turnwire_core::family::{Delta, OutputParser};
 
 // ------------------------------------------------------------------------------------ the bench
@@ -61,27 +63,28 @@ fn letters(output: &str) -> Vec<Piece> {
     if text.is_empty() { Vec::new() } else { vec![Piece::Text(text)] }
 }
 
-fn format(tokens: bool, text_markers: bool) -> HermesFormat {
+fn format(tokens: bool, text_markers: bool) -> OutputFormat {
     let marker = |at: usize| {
         let (text, id) = MARKERS[at];
         if tokens { Marker::Token(id, text.into()) } else { Marker::Text(text.into()) }
     };
-    HermesFormat {
+    OutputFormat {
         think: Some(Markers { open: marker(0), close: marker(1) }),
-        call: Some(Markers { open: marker(2), close: marker(3) }),
+        call: Some(CallForm::hermes(Markers { open: marker(2), close: marker(3) })),
+        tools: Arc::default(),
         text_markers,
     }
 }
 
-fn qwen() -> HermesFormat {
+fn qwen() -> OutputFormat {
     format(true, false)
 }
 
-fn forced() -> HermesFormat {
+fn forced() -> OutputFormat {
     format(true, true)
 }
 
-fn smol() -> HermesFormat {
+fn smol() -> OutputFormat {
     format(false, false)
 }
 
@@ -101,8 +104,8 @@ struct Read {
 }
 
 /// Each piece counts as one sampled id, whatever it is cut into.
-fn read(format: &HermesFormat, start: Start, pieces: &[Piece], cut: &mut dyn Cut) -> Read {
-    let mut parser = HermesParser::new(format.clone(), start, count_up());
+fn read(format: &OutputFormat, start: Start, pieces: &[Piece], cut: &mut dyn Cut) -> Read {
+    let mut parser = OutputReader::new(format.clone(), start, count_up());
     let mut deltas = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
         match piece {
@@ -189,7 +192,7 @@ fn said(deltas: &[Delta]) -> Vec<String> {
         .collect()
 }
 
-fn check(name: &str, format: &HermesFormat, start: Start, pieces: &[Piece], expected: &[&str]) {
+fn check(name: &str, format: &OutputFormat, start: Start, pieces: &[Piece], expected: &[&str]) {
     let whole = read(format, start, pieces, &mut Whole);
     assert_eq!(said(&whole.deltas), expected, "{name}: {pieces:?}");
     for length in 1..4 {
@@ -501,7 +504,7 @@ fn special_markers_act_even_in_a_string() {
 
 #[test]
 fn a_model_without_reasoning_has_no_reasoning_markers() {
-    let format = HermesFormat { think: None, ..smol() };
+    let format = OutputFormat { think: None, ..smol() };
     let output = "<think>a</think>";
     for start in [Start::Text, Start::Reasoning] {
         check("no reasoning", &format, start, &letters(output), &["T <think>a</think>"]);
@@ -563,7 +566,7 @@ fn whether_the_last_call_is_whole() {
 /// What a client sees must not wait for what comes after it.
 #[test]
 fn nothing_waits_longer_than_it_must() {
-    let mut parser = HermesParser::new(smol(), Start::Text, count_up());
+    let mut parser = OutputReader::new(smol(), Start::Text, count_up());
     let mut next = |text: &str| {
         let mut out = Vec::new();
         parser.text(text, &mut out);
@@ -648,7 +651,7 @@ fn hostile_output_costs_what_its_length_costs() {
             let best = (0..3)
                 .map(|_| {
                     let start = Instant::now();
-                    let mut parser = HermesParser::new(format.clone(), Start::Text, count_up());
+                    let mut parser = OutputReader::new(format.clone(), Start::Text, count_up());
                     let mut out = Vec::new();
                     for (index, piece) in pieces.iter().enumerate() {
                         match piece {
@@ -789,7 +792,7 @@ proptest! {
             (qwen(), tokens(&output)),
             (forced(), tokens(&output)),
             (smol(), letters(&output)),
-            (HermesFormat { think: None, ..smol() }, letters(&output)),
+            (OutputFormat { think: None, ..smol() }, letters(&output)),
         ] {
             let whole = read(&format, start, &pieces, &mut Whole);
             let cut = read(&format, start, &pieces, &mut Lengths(&lengths, 0));
@@ -804,10 +807,10 @@ proptest! {
     fn no_text_is_lost(output in fragments()) {
         let output = output.replace("<|fim|>", "").replace("think", "thank");
         let written = output.replace('~', "");
-        let format = HermesFormat { think: None, ..qwen() };
+        let format = OutputFormat { think: None, ..qwen() };
         for (format, pieces) in [
             (format, tokens(&output)),
-            (HermesFormat { think: None, ..smol() }, letters(&output)),
+            (OutputFormat { think: None, ..smol() }, letters(&output)),
         ] {
             let Read { deltas, .. } = read(&format, Start::Text, &pieces, &mut Whole);
             if deltas.iter().any(|delta| matches!(delta, Delta::Call { .. })) {

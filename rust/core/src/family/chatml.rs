@@ -14,8 +14,10 @@ use serde_json::json;
 
 use crate::error::{Error, Result};
 use crate::family::generic::Template;
-use crate::family::hermes::{HermesFormat, HermesParser, Start, write};
+use crate::family::hermes;
 use crate::family::marker::{Marker, Markers};
+use crate::family::output::form::CallForm;
+use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::probe;
 use crate::family::render::{Message, Sink, TextSink};
 use crate::family::{Answer, Calls, Family, Format, OutputParser, Shown, mint_call_id};
@@ -140,7 +142,7 @@ impl ChatMl {
                 sink.text("\n\n");
             }
             let declarations = tools.iter().map(|tool| tool.declaration.as_str());
-            write::declare(declarations, &self.call, sink);
+            hermes::declare(declarations, &self.call, sink);
         }
         self.close(sink);
     }
@@ -190,7 +192,7 @@ impl ChatMl {
     pub fn answer_text(&self, text: &str, calls: &[(String, String)]) -> String {
         text_of(|sink| {
             sink.text(text);
-            write::calls(calls, !text.is_empty(), &self.call, sink);
+            hermes::calls(calls, !text.is_empty(), &self.call, sink);
         })
     }
 
@@ -212,23 +214,25 @@ impl Format for ChatMl {
         [Some(self.close_id), self.end_of_text].into_iter().flatten().collect()
     }
 
-    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser> {
-        let format = HermesFormat {
+    fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
+        let format = OutputFormat {
             think: self.think.clone(),
-            call: (calls != Calls::Forbidden).then(|| self.call.clone()),
+            call: (calls != Calls::Forbidden).then(|| CallForm::hermes(self.call.clone())),
+            tools: header.parameter_types(),
             text_markers: calls == Calls::Forced,
         };
         let reasoning_open = thinking && self.prompt_opens_think;
         let start = if reasoning_open { Start::Reasoning } else { Start::Text };
-        Box::new(HermesParser::new(format, start, Box::new(mint_call_id)))
+        Box::new(OutputReader::new(format, start, Box::new(mint_call_id)))
     }
 
-    fn reads_calls(&self) -> bool {
-        true
+    fn describe_calls(&self) -> Option<String> {
+        Some(CallForm::hermes(self.call.clone()).describe())
     }
 
-    fn call_markers(&self) -> (String, String) {
-        (format!("{}\n", self.call.open.content()), format!("\n{}", self.call.close.content()))
+    fn call_markers(&self) -> Option<(String, String)> {
+        let Markers { open, close } = &self.call;
+        Some((format!("{}\n", open.content()), format!("\n{}", close.content())))
     }
 
     fn drops_reasoning(&self) -> bool {
@@ -247,7 +251,7 @@ impl Format for ChatMl {
         }
         let text = answer.text.as_deref().unwrap_or_default();
         sink.text(text);
-        write::calls(&answer.calls, !text.is_empty(), &self.call, sink);
+        hermes::calls(&answer.calls, !text.is_empty(), &self.call, sink);
         sink.marker(&self.close);
         Ok(())
     }
@@ -283,13 +287,13 @@ impl Family for ChatMl {
                 } else {
                     sink.text(text);
                 }
-                write::calls(calls, !text.is_empty(), &self.call, sink);
+                hermes::calls(calls, !text.is_empty(), &self.call, sink);
                 self.close(sink);
             }
             Message::Outputs(outputs) => {
                 sink.marker(&self.open);
                 sink.text("user\n");
-                write::outputs(outputs, &self.response, sink);
+                hermes::outputs(outputs, &self.response, sink);
                 self.close(sink);
             }
         }

@@ -15,6 +15,7 @@ pub mod chatml;
 pub mod generic;
 pub mod hermes;
 pub mod marker;
+pub mod output;
 pub mod probe;
 pub mod render;
 
@@ -126,13 +127,19 @@ pub trait Format: Send + Sync {
     fn stop_ids(&self) -> Vec<TokenId>;
 
     /// A parser for one turn.
-    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser>;
+    fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser>;
 
     /// Whether [`parser`](Self::parser) finds the calls that the model makes.
-    fn reads_calls(&self) -> bool;
+    fn reads_calls(&self) -> bool {
+        self.describe_calls().is_some()
+    }
 
-    /// The text around one tool call's JSON object.
-    fn call_markers(&self) -> (String, String);
+    /// How calls are written, for people; None where it is not known.
+    fn describe_calls(&self) -> Option<String>;
+
+    /// The text around one tool call's JSON object; None where calls have another form, in which
+    /// none can be required of an engine.
+    fn call_markers(&self) -> Option<(String, String)>;
 
     /// Whether templates of this format take earlier reasoning out of history.
     fn drops_reasoning(&self) -> bool;

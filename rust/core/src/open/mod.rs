@@ -96,14 +96,12 @@ impl Chains {
         let unanswered = pair(parent, &items, request.generate)?;
         let constraint = match &header.choice {
             ToolChoice::Required(tools) if request.generate => {
-                let format = self.profile.format();
-                if !format.reads_calls() {
-                    return Err(Error::unsupported(
+                let (open, close) = self.profile.format().call_markers().ok_or_else(|| {
+                    Error::unsupported(
                         "tool_choice",
-                        "How this model writes calls is not known, so none can be required.",
-                    ));
-                }
-                let (open, close) = format.call_markers();
+                        "This model's calls have a form in which none can be required.",
+                    )
+                })?;
                 let tool = |&index: &usize| {
                     let tool = header.tools.get(index)?;
                     let schema = tool.schema.as_deref().unwrap_or("{}");

@@ -138,7 +138,7 @@ impl Turn {
         let opened = parts.opened;
         Self {
             detokenizer: Detokenizer::new(),
-            parser: parts.profile.format().parser(opened.thinking, calls),
+            parser: parts.profile.format().parser(opened.thinking, calls, &parts.header),
             prompt: opened.tape.view(),
             stage: if opened.generate { Stage::Open } else { Stage::Finished },
             profile: parts.profile,

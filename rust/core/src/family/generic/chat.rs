@@ -12,7 +12,7 @@ use super::marks::{ControlTokens, Texts};
 use super::python;
 use super::ways::{Systems, Ways};
 use crate::error::{Error, Result};
-use crate::family::hermes::write;
+use crate::family::hermes;
 use crate::family::marker::{Marker, Markers};
 use crate::family::render::{TextSink, group};
 use crate::header::Header;
@@ -184,7 +184,7 @@ fn spell_out<'t>(
     let settle = |outputs: &mut Vec<String>, spelled: &mut Vec<Message>| {
         if !outputs.is_empty() {
             let mut sink = TextSink::default();
-            write::outputs(outputs, &response, &mut sink);
+            hermes::outputs(outputs, &response, &mut sink);
             spelled.push(Message::new("user", sink.0));
             outputs.clear();
         }
@@ -205,7 +205,7 @@ fn spell_out<'t>(
             .collect();
         let mut sink = TextSink(message.content);
         let behind_text = !sink.0.is_empty();
-        write::calls(&calls, behind_text, &call, &mut sink);
+        hermes::calls(&calls, behind_text, &call, &mut sink);
         spelled.push(Message::new(message.role, sink.0));
     }
     settle(&mut outputs, &mut spelled);
@@ -217,7 +217,7 @@ fn spell_out<'t>(
         let declarations: Vec<String> =
             declarations.map(|tool| python::dumps(&tool).map_err(failed)).collect::<Result<_>>()?;
         let mut block = TextSink::default();
-        write::declare(declarations.iter().map(String::as_str), &call, &mut block);
+        hermes::declare(declarations.iter().map(String::as_str), &call, &mut block);
         match spelled.first_mut().filter(|first| first.role == "system") {
             Some(first) => {
                 first.content.push_str(BETWEEN);

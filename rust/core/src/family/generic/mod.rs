@@ -11,15 +11,19 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::family::hermes::{HermesFormat, HermesParser, Start, write};
+use crate::family::hermes;
 use crate::family::marker::{Marker, Markers};
+use crate::family::output::form::{BodyForm, CallForm};
+use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::render::Sink;
 use crate::family::{Answer, Calls, Format, OutputParser, mint_call_id};
+use crate::header::Header;
 use crate::item::Item;
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
 mod chat;
+mod learn;
 mod marks;
 mod python;
 mod script;
@@ -45,7 +49,7 @@ pub struct Generic {
     /// Around reasoning, where the template or the vocabulary has such markers.
     think: Option<Markers>,
     /// Around a call, where its form is known.
-    call: Option<Markers>,
+    call: Option<CallForm>,
     /// Whether the generation prompt itself opens the reasoning.
     prompt_opens_think: bool,
     /// What ends an answer in history, if that is one control token.
@@ -85,15 +89,17 @@ impl Generic {
             None => Marker::Text(content.to_owned()),
         };
         let pair = |open: &str, close: &str| Markers { open: marker(open), close: marker(close) };
-        let loop_text = ways.sample(&template, false).unwrap_or_default();
         let thought = ways.sample(&template, true).unwrap_or_default();
         let shows_think = ways.reasoning.is_some()
             && between(&thought, "<think>", "</think>").any(|text| text.contains("probe_thought"));
         let in_vocabulary =
             ["<think>", "</think>"].iter().all(|tag| vocabulary.added_id(tag).is_some());
         let think = (shows_think || in_vocabulary).then(|| pair("<think>", "</think>"));
-        let hermes = between(&loop_text, "<tool_call>", "</tool_call>").any(is_hermes);
-        let call = (hermes || !ways.tools).then(|| pair("<tool_call>", "</tool_call>"));
+        let call = if ways.tools {
+            learn::call_form(&template, &ways, vocabulary)
+        } else {
+            Some(CallForm::hermes(pair("<tool_call>", "</tool_call>")))
+        };
         let asks_to_think = script::shown(&prompts[1], vocabulary);
         let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
 
@@ -162,26 +168,27 @@ impl Format for Generic {
         self.close.into_iter().collect()
     }
 
-    fn parser(&self, thinking: bool, calls: Calls) -> Box<dyn OutputParser> {
-        let format = HermesFormat {
+    fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
+        let format = OutputFormat {
             think: self.think.clone(),
             call: self.call.clone().filter(|_| calls != Calls::Forbidden),
+            tools: header.parameter_types(),
             text_markers: calls == Calls::Forced,
         };
         let open = thinking && self.prompt_opens_think;
         let start = if open { Start::Reasoning } else { Start::Text };
-        Box::new(HermesParser::new(format, start, Box::new(mint_call_id)))
+        Box::new(OutputReader::new(format, start, Box::new(mint_call_id)))
     }
 
-    fn reads_calls(&self) -> bool {
-        self.call.is_some()
+    fn describe_calls(&self) -> Option<String> {
+        self.call.as_ref().map(CallForm::describe)
     }
 
-    fn call_markers(&self) -> (String, String) {
-        let Some(Markers { open, close }) = &self.call else {
-            return (String::new(), String::new());
-        };
-        (format!("{}\n", open.content()), format!("\n{}", close.content()))
+    fn call_markers(&self) -> Option<(String, String)> {
+        let form = self.call.as_ref()?;
+        let close = form.close.as_ref()?;
+        let is_object = form.body == BodyForm::Object { list: false };
+        is_object.then(|| (format!("{}\n", form.open.content()), format!("\n{}", close.content())))
     }
 
     fn drops_reasoning(&self) -> bool {
@@ -207,8 +214,14 @@ impl Format for Generic {
         let text = answer.text.as_deref().unwrap_or_default();
         sink.text(text);
         if !answer.calls.is_empty() {
-            let call = self.call.as_ref().ok_or_else(|| unknown("calls"))?;
-            write::calls(&answer.calls, !text.is_empty(), call, sink);
+            let form = self.call.as_ref().ok_or_else(|| unknown("calls"))?;
+            let markers = match (&form.body, &form.close) {
+                (BodyForm::Object { list: false }, Some(close)) => {
+                    Markers { open: form.open.clone(), close: close.clone() }
+                }
+                _ => return Err(unknown("calls")),
+            };
+            hermes::calls(&answer.calls, !text.is_empty(), &markers, sink);
         }
         if let Some(id) = self.close {
             sink.marker(&Marker::Token(id, String::new()));
@@ -220,10 +233,4 @@ impl Format for Generic {
 /// Whatever stands between two markers: a template may also explain them before it uses them.
 fn between<'t>(text: &'t str, open: &'t str, close: &str) -> impl Iterator<Item = &'t str> {
     text.split(open).skip(1).filter_map(move |rest| rest.split_once(close).map(|(inner, _)| inner))
-}
-
-/// Whether what stands between a call's markers is `{"name": …, "arguments": …}`.
-fn is_hermes(body: &str) -> bool {
-    let call: Option<serde_json::Value> = serde_json::from_str(body.trim()).ok();
-    call.is_some_and(|call| call["name"] == "probe_tool" && call["arguments"]["probe_key"] == "a")
 }

@@ -144,6 +144,12 @@ impl Ways {
         given.collect()
     }
 
+    /// The id of a probe's call with this number.
+    pub(super) fn probe_id(&self, number: usize) -> String {
+        let id = self.id();
+        format!("{}{number}", &id[..id.len() - 1])
+    }
+
     fn id(&self) -> &'static str {
         if self.short_ids { SHORT_ID } else { LONG_ID }
     }
@@ -168,7 +174,7 @@ pub(super) fn say(role: &str, content: &str) -> Value {
     json!({"role": role, "content": content})
 }
 
-fn probe_tools() -> Value {
+pub(super) fn probe_tools() -> Value {
     json!([{"type": "function", "function": {
         "name": "probe_tool",
         "description": "probe_description",

@@ -41,25 +41,31 @@
 //! [`added`]: OutputParser::added
 
 mod body;
+pub mod form;
 mod prose;
-pub mod write;
 
 use std::mem;
 use std::ops::Range;
+use std::sync::Arc;
 
 use self::body::{Body, Progress, is_blank};
+use self::form::CallForm;
 use self::prose::{Kind, Prose, append};
 use super::marker::{Marker, Markers};
 use super::{Delta, OutputParser};
+use crate::header::ParameterTypes;
 use crate::token::TokenId;
 
 /// What a model's template and vocabulary make of the family's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HermesFormat {
+pub struct OutputFormat {
     /// Around reasoning; none for a model that does not reason.
     pub think: Option<Markers>,
-    /// Around each call; none when calls are forbidden, so that all of the answer is text.
-    pub call: Option<Markers>,
+    /// How a call is written; none when calls are forbidden, or their form is not known, so that all
+    /// of the answer is text.
+    pub call: Option<CallForm>,
+    /// What the tools take.
+    pub tools: Arc<ParameterTypes>,
     /// Whether the call markers' letters count although the vocabulary has the tokens: so when a
     /// grammar forces calls, since engines spell a grammar's literals in any tokens that fit.
     pub text_markers: bool,
@@ -79,9 +85,11 @@ pub enum Start {
 pub type MintCallId = Box<dyn FnMut() -> String + Send>;
 
 /// The parser. See the module for its rules.
-pub struct HermesParser {
+pub struct OutputReader {
     tokens: Vec<(TokenId, Mark)>,
     letters: Vec<(String, Mark)>,
+    form: Option<CallForm>,
+    tools: Arc<ParameterTypes>,
     mint: MintCallId,
     place: Place,
     /// Letters that begin a marker `place` listens for. Empty while a JSON string is open, and
@@ -104,6 +112,8 @@ enum Mark {
     ThinkClose,
     CallOpen,
     CallClose,
+    /// Around all calls: says nothing.
+    Around,
 }
 
 /// A marker as it was met.
@@ -170,11 +180,11 @@ impl Block {
     }
 }
 
-impl HermesParser {
+impl OutputReader {
     /// A parser for one turn's output. Without reasoning markers nothing could end reasoning, so
     /// such a format starts in text whatever `start` says.
     #[must_use]
-    pub fn new(format: HermesFormat, start: Start, mint: MintCallId) -> Self {
+    pub fn new(format: OutputFormat, start: Start, mint: MintCallId) -> Self {
         let start = if format.think.is_some() { start } else { Start::Text };
         let mut tokens = Vec::new();
         let mut letters = Vec::new();
@@ -188,9 +198,14 @@ impl HermesParser {
             learn(&think.open, Mark::ThinkOpen, false);
             learn(&think.close, Mark::ThinkClose, false);
         }
-        if let Some(call) = format.call {
+        if let Some(call) = &format.call {
             learn(&call.open, Mark::CallOpen, format.text_markers);
-            learn(&call.close, Mark::CallClose, format.text_markers);
+            if let Some(close) = &call.close {
+                learn(close, Mark::CallClose, format.text_markers);
+            }
+            for around in &call.around {
+                learn(around, Mark::Around, format.text_markers);
+            }
         }
         let (place, first) = match start {
             Start::Reasoning => (Place::Reasoning, Block::From(0)),
@@ -199,6 +214,8 @@ impl HermesParser {
         Self {
             tokens,
             letters,
+            form: format.call,
+            tools: format.tools,
             mint,
             place,
             partial: String::new(),
@@ -219,13 +236,24 @@ impl HermesParser {
     /// what any state they fall back to does, so nothing is missed on the way back.
     fn listens(&self, mark: Mark) -> bool {
         match (&self.place, mark) {
+            (Place::Text, Mark::CallOpen) => !self.is_bare() || !self.text.has_begun(),
+            (_, Mark::CallOpen) if self.is_bare() => false,
             (Place::Call(_) | Place::Tail(_), _)
-            | (_, Mark::ThinkOpen | Mark::ThinkClose)
-            | (Place::Text, Mark::CallOpen) => true,
+            | (_, Mark::ThinkOpen | Mark::ThinkClose | Mark::Around) => true,
             (Place::Reasoning, Mark::CallOpen) => !self.reasoning.has_begun(),
             (Place::Reasoning, Mark::CallClose) => false,
             (Place::Text, Mark::CallClose) => self.drops_closer(),
         }
+    }
+
+    /// Whether a special token is scaffold of the call that is being read.
+    fn is_part(&self, id: TokenId) -> bool {
+        let of = |form: &CallForm| form.parts.iter().any(|(part, _)| *part == id);
+        matches!(self.place, Place::Call(_)) && self.form.as_ref().is_some_and(of)
+    }
+
+    fn is_bare(&self) -> bool {
+        self.form.as_ref().is_some_and(|form| form.bare)
     }
 
     fn drops_closer(&self) -> bool {
@@ -287,6 +315,13 @@ impl HermesParser {
             Place::Reasoning => self.say(Kind::Reasoning, c, out),
             Place::Text => self.say(Kind::Text, c, out),
             Place::Tail(held) if is_blank(c) || matches!(c, '}' | ']') => held.push(c),
+            Place::Tail(held) if self.form.as_ref().is_some_and(|form| form.goes_on(held, c)) => {
+                held.push(c);
+                if c == '{' {
+                    self.open_call(Kind::Text, Met { shown: "", index: None });
+                    self.character(c, out);
+                }
+            }
             Place::Tail(held) => {
                 let held = mem::take(held);
                 self.place = Place::Text;
@@ -319,10 +354,37 @@ impl HermesParser {
         }
     }
 
+    /// The opening marker is the body's beginning too.
+    fn feed_body(&mut self, shown: &str, out: &mut Vec<Delta>) {
+        if let Place::Call(call) = &mut self.place {
+            call.raw.clear();
+        }
+        for c in shown.chars() {
+            self.character(c, out);
+        }
+    }
+
     /// The body took `c`: passes on what that made certain.
     fn advance(&mut self, c: char, out: &mut Vec<Delta>) {
+        if let Place::Call(call) = &mut self.place
+            && !call.begun
+        {
+            call.raw.push(c);
+        }
+        self.begin(out);
+        if matches!(&self.place, Place::Call(call) if call.body.is_done()) {
+            self.end_call(true, out);
+        }
+    }
+
+    /// Begins the call once its name is known, and passes on its arguments.
+    fn begin(&mut self, out: &mut Vec<Delta>) {
         let Place::Call(call) = &mut self.place else { return };
         if let Some(name) = call.body.take_name() {
+            let bare = self.form.as_ref().is_some_and(|form| form.bare);
+            if bare && !self.tools.declares(&name) {
+                return self.end_call(false, out);
+            }
             out.push(Delta::Call { call_id: (self.mint)(), name });
             call.begun = true;
             call.raw = String::new();
@@ -335,11 +397,6 @@ impl HermesParser {
         if call.begun {
             let ready = call.body.take_ready();
             call.streamed |= append(out, Delta::Arguments, &ready);
-        } else {
-            call.raw.push(c);
-        }
-        if call.body.is_done() {
-            self.end_call(true, out);
         }
     }
 
@@ -349,6 +406,8 @@ impl HermesParser {
             return;
         };
         if call.begun {
+            // Without a closing marker, the body has said that the call is over.
+            self.closed += usize::from(well && self.closes_itself());
             if !call.streamed {
                 append(out, Delta::Arguments, "{}");
             }
@@ -365,8 +424,29 @@ impl HermesParser {
         }
     }
 
+    fn closes_itself(&self) -> bool {
+        self.form.as_ref().is_some_and(|form| form.close.is_none())
+    }
+
+    fn open_call(&mut self, within: Kind, met: Met<'_>) {
+        let Some(form) = &self.form else { return };
+        self.closer = Closer::Nobodys;
+        self.place = Place::Call(Box::new(Call {
+            within,
+            index: met.index,
+            body: Body::new(&form.body, &self.tools),
+            raw: met.shown.to_owned(),
+            begun: false,
+            streamed: false,
+        }));
+    }
+
     fn marker(&mut self, mark: Mark, met: Met<'_>, out: &mut Vec<Delta>) {
-        if matches!(self.place, Place::Call(_)) {
+        if let Place::Call(call) = &mut self.place {
+            if mark == Mark::CallClose {
+                call.body.close();
+                self.begin(out);
+            }
             self.end_call(true, out);
         }
         let within = match self.place {
@@ -375,7 +455,9 @@ impl HermesParser {
         };
         self.place = within.place();
         match (within, mark) {
-            (Kind::Reasoning, Mark::ThinkOpen) | (Kind::Text, Mark::ThinkClose) => {}
+            (_, Mark::Around)
+            | (Kind::Reasoning, Mark::ThinkOpen)
+            | (Kind::Text, Mark::ThinkClose) => {}
             (Kind::Text, Mark::ThinkOpen) => {
                 self.first.open(met.index);
                 self.reasoning = Prose::after_scaffold(Kind::Reasoning);
@@ -389,15 +471,11 @@ impl HermesParser {
                 self.place = Place::Text;
             }
             (_, Mark::CallOpen) => {
-                self.closer = Closer::Nobodys;
-                self.place = Place::Call(Box::new(Call {
-                    within,
-                    index: met.index,
-                    body: Body::new(),
-                    raw: met.shown.to_owned(),
-                    begun: false,
-                    streamed: false,
-                }));
+                self.open_call(within, met);
+                // A bare call's marker is its first character.
+                if self.is_bare() {
+                    self.feed_body(met.shown, out);
+                }
             }
             (Kind::Text, Mark::CallClose) if self.drops_closer() => {
                 self.closed += usize::from(self.closer == Closer::Owed);
@@ -421,7 +499,7 @@ impl Kind {
     }
 }
 
-impl OutputParser for HermesParser {
+impl OutputParser for OutputReader {
     fn text(&mut self, text: &str, out: &mut Vec<Delta>) {
         for c in text.chars() {
             self.feed(c, out);
@@ -447,7 +525,7 @@ impl OutputParser for HermesParser {
                 let shown = if special { "" } else { content };
                 self.marker(mark, Met { shown, index: Some(index) }, out);
             }
-            None if special => {}
+            None if special && !self.is_part(id) => {}
             _ => self.text(content, out),
         }
     }

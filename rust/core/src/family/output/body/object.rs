@@ -24,11 +24,11 @@ const LONGEST_KEY: usize = "parameters".len();
 
 /// The text is not a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// How far the arguments have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// No such key yet.
     Absent,
     /// The key was read, its value not to the end.
@@ -61,7 +61,9 @@ enum At {
 
 /// The body of one call.
 #[derive(Debug)]
-pub(super) struct Body {
+pub(crate) struct ObjectBody {
+    /// Whether a list of such objects may be opened first.
+    list: bool,
     at: At,
     key: String,
     name: Option<String>,
@@ -71,9 +73,10 @@ pub(super) struct Body {
     ready: String,
 }
 
-impl Body {
-    pub(super) fn new() -> Self {
+impl ObjectBody {
+    pub(super) fn new(list: bool) -> Self {
         Self {
+            list,
             at: At::Start,
             key: String::new(),
             name: None,
@@ -121,6 +124,7 @@ impl Body {
         self.at = match mem::replace(&mut self.at, At::Done) {
             At::Start => match c {
                 '{' => At::Key,
+                '[' if self.list => At::Start,
                 c if is_blank(c) => At::Start,
                 _ => return Err(Malformed),
             },
@@ -172,7 +176,7 @@ impl Body {
     /// fine-tunes write, having seen the key in the tool's definition.
     fn role(&self) -> Role {
         match self.key.as_str() {
-            "name" if !self.named => Role::Name,
+            "name" | "tool_name" if !self.named => Role::Name,
             "arguments" | "parameters" if self.arguments == Progress::Absent => Role::Arguments,
             _ => Role::Other,
         }
@@ -255,13 +259,13 @@ fn after(c: char) -> Result<At, Malformed> {
 }
 
 /// What JSON calls whitespace.
-pub(super) fn is_blank(c: char) -> bool {
+pub(crate) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\n' | '\r' | '\t')
 }
 
 /// Where a character stands in a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flow {
+pub(super) enum Flow {
     Within,
     Last,
     /// Behind it: only a number or a word ends by what follows.
@@ -270,7 +274,7 @@ enum Flow {
 
 /// A value of any kind, passed over and not decoded.
 #[derive(Debug, Default)]
-struct Raw {
+pub(super) struct Raw {
     /// The brackets that must yet come, innermost last.
     closers: Vec<char>,
     mode: Mode,
@@ -292,11 +296,11 @@ impl Raw {
         Self { closers: Vec::new(), mode: Mode::String }
     }
 
-    fn in_string(&self) -> bool {
+    pub(super) fn in_string(&self) -> bool {
         matches!(self.mode, Mode::String | Mode::Escaped)
     }
 
-    fn push(&mut self, c: char) -> Result<Flow, Malformed> {
+    pub(super) fn push(&mut self, c: char) -> Result<Flow, Malformed> {
         self.mode = match self.mode {
             Mode::Escaped => Mode::String,
             Mode::String => match c {

@@ -1,0 +1,122 @@
+//! What stands in a call, read one character at a time.
+
+use std::sync::Arc;
+
+use self::named::NamedBody;
+use self::object::ObjectBody;
+pub(super) use self::object::{Malformed, Progress, is_blank};
+use self::tagged::TaggedBody;
+use super::form::BodyForm;
+use crate::header::ParameterTypes;
+
+mod named;
+mod object;
+mod tagged;
+
+/// The body of one call.
+#[derive(Debug)]
+pub(super) enum Body {
+    Object(ObjectBody),
+    Named(NamedBody),
+    Tagged(TaggedBody),
+}
+
+impl Body {
+    pub(super) fn new(form: &BodyForm, types: &Arc<ParameterTypes>) -> Self {
+        match form {
+            BodyForm::Object { list } => Self::Object(ObjectBody::new(*list)),
+            BodyForm::Named { before, .. } => Self::Named(NamedBody::new(before)),
+            BodyForm::Tagged(tags) => Self::Tagged(TaggedBody::new(tags, Arc::clone(types))),
+        }
+    }
+
+    /// The name, once, when it is complete.
+    pub(super) fn take_name(&mut self) -> Option<String> {
+        match self {
+            Self::Object(body) => body.take_name(),
+            Self::Named(body) => body.take_name(),
+            Self::Tagged(body) => body.take_name(),
+        }
+    }
+
+    /// The JSON of the arguments, as far as it is certain, since the last time.
+    pub(super) fn take_ready(&mut self) -> String {
+        match self {
+            Self::Object(body) => body.take_ready(),
+            Self::Named(body) => body.take_ready(),
+            Self::Tagged(body) => body.take_ready(),
+        }
+    }
+
+    pub(super) fn arguments(&self) -> Progress {
+        match self {
+            Self::Object(body) => body.arguments(),
+            Self::Named(body) => body.arguments(),
+            Self::Tagged(body) => body.arguments(),
+        }
+    }
+
+    /// Nothing more of the call comes, but its closing marker.
+    pub(super) fn is_done(&self) -> bool {
+        match self {
+            Self::Object(body) => body.is_done(),
+            Self::Named(body) => body.is_done(),
+            Self::Tagged(body) => body.is_done(),
+        }
+    }
+
+    /// The next character is inside a string, where a marker is only letters.
+    pub(super) fn in_string(&self) -> bool {
+        match self {
+            Self::Object(body) => body.in_string(),
+            Self::Named(body) => body.in_string(),
+            Self::Tagged(body) => body.in_string(),
+        }
+    }
+
+    /// One more character.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it cannot stand here. It is then not part of the body, and the body takes
+    /// no more.
+    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+        match self {
+            Self::Object(body) => body.push(c),
+            Self::Named(body) => body.push(c),
+            Self::Tagged(body) => body.push(c),
+        }
+    }
+
+    /// The closing marker has come: what only that ends is complete now.
+    pub(super) fn close(&mut self) {
+        if let Self::Tagged(body) = self {
+            body.close();
+        }
+    }
+}
+
+/// A literal that is met character by character, white space aside.
+#[derive(Debug, Clone)]
+struct Literal {
+    rest: Vec<char>,
+}
+
+impl Literal {
+    fn new(text: &str) -> Self {
+        Self { rest: text.chars().rev().filter(|c| !c.is_whitespace()).collect() }
+    }
+
+    fn is_met(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Takes `c`, if it is white space or goes on with the literal.
+    fn take(&mut self, c: char) -> bool {
+        c.is_whitespace() || self.rest.pop_if(|next| *next == c).is_some()
+    }
+}
+
+/// A character of a function's name.
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
+}

@@ -1,0 +1,104 @@
+//! A name, some scaffold, and arguments in JSON.
+
+use std::mem;
+
+use super::object::{Flow, Malformed, Progress, Raw};
+use super::{Literal, is_name};
+
+/// Scaffold between the name and the arguments that is longer is none.
+const SCAFFOLD: usize = 64;
+
+#[derive(Debug)]
+enum At {
+    /// Before the name.
+    Before(Literal),
+    Name(String),
+    /// Behind it, so many characters.
+    Behind(usize),
+    Arguments(Raw),
+    Done,
+}
+
+/// The body of one call.
+#[derive(Debug)]
+pub(crate) struct NamedBody {
+    at: At,
+    name: Option<String>,
+    ready: String,
+    arguments: Progress,
+}
+
+impl NamedBody {
+    pub(super) fn new(before: &str) -> Self {
+        Self {
+            at: At::Before(Literal::new(before)),
+            name: None,
+            ready: String::new(),
+            arguments: Progress::Absent,
+        }
+    }
+
+    pub(super) fn take_name(&mut self) -> Option<String> {
+        self.name.take()
+    }
+
+    pub(super) fn take_ready(&mut self) -> String {
+        mem::take(&mut self.ready)
+    }
+
+    pub(super) fn arguments(&self) -> Progress {
+        self.arguments
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.at, At::Done)
+    }
+
+    pub(super) fn in_string(&self) -> bool {
+        matches!(&self.at, At::Arguments(raw) if raw.in_string())
+    }
+
+    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+        self.at = match mem::replace(&mut self.at, At::Done) {
+            At::Before(literal) if literal.is_met() && is_name(c) => At::Name(c.to_string()),
+            At::Before(mut literal) => {
+                if !literal.take(c) {
+                    return Err(Malformed);
+                }
+                At::Before(literal)
+            }
+            At::Name(mut name) if is_name(c) => {
+                name.push(c);
+                At::Name(name)
+            }
+            At::Name(name) => {
+                self.name = Some(name);
+                self.behind(0, c)?
+            }
+            At::Behind(count) => self.behind(count, c)?,
+            At::Arguments(mut raw) => {
+                let flow = raw.push(c)?;
+                self.ready.push(c);
+                if flow == Flow::Within {
+                    At::Arguments(raw)
+                } else {
+                    self.arguments = Progress::Complete;
+                    At::Done
+                }
+            }
+            At::Done => return Err(Malformed),
+        };
+        Ok(())
+    }
+
+    fn behind(&mut self, count: usize, c: char) -> Result<At, Malformed> {
+        if c != '{' {
+            return if count < SCAFFOLD { Ok(At::Behind(count + 1)) } else { Err(Malformed) };
+        }
+        self.arguments = Progress::Open;
+        self.ready.push(c);
+        let mut raw = Raw::default();
+        raw.push(c)?;
+        Ok(At::Arguments(raw))
+    }
+}

@@ -1,0 +1,253 @@
+//! A name, and each argument between tags: read as the JSON object that it means.
+//!
+//! A value that its tool's schema calls a string is one, and streams as it comes. Any other is held
+//! to its end: it is JSON if it reads as JSON, and a string if not. Where the tags say which it is
+//! (`string="true"`), they are believed.
+
+use std::mem;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::object::{Malformed, Progress};
+use super::{Literal, is_name};
+use crate::family::output::form::Tags;
+use crate::header::ParameterTypes;
+use crate::json;
+
+/// A key that is longer is none.
+const LONGEST_KEY: usize = 256;
+
+#[derive(Debug)]
+enum At {
+    Before(Literal),
+    Name(String),
+    /// Between elements: what has come since the last one.
+    Between(String),
+    Key(String),
+    /// Behind a key, before its value.
+    Behind {
+        key: String,
+        seen: String,
+    },
+    Value(Value),
+    Done,
+}
+
+#[derive(Debug)]
+struct Value {
+    /// Whether it streams as a string; else it is decided at its end.
+    string: bool,
+    /// Whether it must be a string, whatever it looks like.
+    surely: bool,
+    /// What has come and is not out: all of it, or what may belong to the closing tag.
+    held: String,
+    begun: bool,
+}
+
+/// The body of one call.
+#[derive(Debug)]
+pub(crate) struct TaggedBody {
+    tags: Tags,
+    types: Arc<ParameterTypes>,
+    at: At,
+    called: String,
+    name: Option<String>,
+    ready: String,
+    count: usize,
+    complete: bool,
+}
+
+impl TaggedBody {
+    pub(super) fn new(tags: &Tags, types: Arc<ParameterTypes>) -> Self {
+        Self {
+            at: At::Before(Literal::new(&tags.before)),
+            tags: tags.clone(),
+            types,
+            called: String::new(),
+            name: None,
+            ready: String::new(),
+            count: 0,
+            complete: false,
+        }
+    }
+
+    pub(super) fn take_name(&mut self) -> Option<String> {
+        self.name.take()
+    }
+
+    pub(super) fn take_ready(&mut self) -> String {
+        mem::take(&mut self.ready)
+    }
+
+    pub(super) fn arguments(&self) -> Progress {
+        match &self.at {
+            At::Value(_) | At::Key(_) | At::Behind { .. } => Progress::Open,
+            At::Done | At::Between(_) if self.complete => Progress::Complete,
+            _ if self.count > 0 => Progress::Open,
+            _ => Progress::Absent,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.at, At::Done)
+    }
+
+    pub(super) fn in_string(&self) -> bool {
+        matches!(self.at, At::Value(_))
+    }
+
+    /// The call is over: between two elements, its object is too.
+    pub(super) fn close(&mut self) {
+        match mem::replace(&mut self.at, At::Done) {
+            At::Between(_) => self.finish(),
+            At::Name(name) => {
+                self.called.clone_from(&name);
+                self.name = Some(name);
+                self.finish();
+            }
+            at => self.at = at,
+        }
+    }
+
+    fn finish(&mut self) {
+        if self.count > 0 && !self.complete {
+            self.ready.push('}');
+        }
+        self.complete = true;
+    }
+
+    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+        self.at = match mem::replace(&mut self.at, At::Done) {
+            At::Before(literal) if literal.is_met() && is_name(c) => At::Name(c.to_string()),
+            At::Before(mut literal) => {
+                if !literal.take(c) {
+                    return Err(Malformed);
+                }
+                At::Before(literal)
+            }
+            At::Name(mut name) if is_name(c) => {
+                name.push(c);
+                At::Name(name)
+            }
+            At::Name(name) => {
+                self.called.clone_from(&name);
+                self.name = Some(name);
+                self.between(String::new(), c)
+            }
+            At::Between(seen) => self.between(seen, c),
+            At::Key(mut key) if !matches!(c, '<' | '>' | '"' | '\n') => {
+                if key.len() > LONGEST_KEY {
+                    return Err(Malformed);
+                }
+                key.push(c);
+                At::Key(key)
+            }
+            At::Key(key) => self.behind(key, String::new(), c)?,
+            At::Behind { key, seen } => self.behind(key, seen, c)?,
+            At::Value(value) => self.value(value, c),
+            At::Done => return Err(Malformed),
+        };
+        Ok(())
+    }
+
+    fn between(&mut self, mut seen: String, c: char) -> At {
+        if !c.is_whitespace() {
+            seen.push(c);
+        }
+        let squeezed = |tag: &str| tag.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        if seen.ends_with(&squeezed(&self.tags.key)) {
+            return At::Key(String::new());
+        }
+        if !self.tags.end.is_empty() && seen.ends_with(&squeezed(&self.tags.end)) {
+            self.finish();
+            return At::Done;
+        }
+        // Only the end of it can become a tag.
+        let longest = self.tags.key.len().max(self.tags.end.len());
+        while seen.len() > 4 * longest {
+            seen.remove(0);
+        }
+        At::Between(seen)
+    }
+
+    fn behind(&mut self, key: String, mut seen: String, c: char) -> Result<At, Malformed> {
+        if seen.len() > LONGEST_KEY {
+            return Err(Malformed);
+        }
+        seen.push(c);
+        if !seen.ends_with(&self.tags.value) {
+            return Ok(At::Behind { key, seen });
+        }
+        let key = key.trim();
+        self.ready.push_str(if self.count == 0 { "{" } else { ", " });
+        json::write_string(key, &mut self.ready);
+        self.ready.push_str(": ");
+        self.count += 1;
+        let said = |word: &str| seen.contains(&format!("string=\"{word}\""));
+        let typed = self.types.is_string(&self.called, key);
+        let string = said("true") || typed == Some(true) && !said("false");
+        Ok(At::Value(Value { string, surely: string, held: String::new(), begun: false }))
+    }
+
+    fn value(&mut self, mut value: Value, c: char) -> At {
+        value.held.push(c);
+        if value.held.ends_with(&self.tags.value_end) {
+            let length = value.held.len() - self.tags.value_end.len();
+            value.held.truncate(length);
+            self.end_value(&value);
+            return At::Between(String::new());
+        }
+        if value.string {
+            // The first newline is the template's; the last may be, and so may the beginning of a tag.
+            if !value.begun {
+                self.ready.push('"');
+                value.begun = true;
+                if value.held == "\n" {
+                    value.held.clear();
+                    return At::Value(value);
+                }
+            }
+            let keep = self.possible_end(&value.held);
+            let rest = value.held.split_off(value.held.len() - keep);
+            self.escape(&value.held);
+            value.held = rest;
+        }
+        At::Value(value)
+    }
+
+    /// How many bytes at the end of `text` may be the last newline and the beginning of the closing
+    /// tag.
+    fn possible_end(&self, text: &str) -> usize {
+        let end = &self.tags.value_end;
+        let tag = (1..end.len())
+            .rev()
+            .filter(|&length| end.is_char_boundary(length))
+            .find(|&length| text.ends_with(&end[..length]))
+            .unwrap_or(0);
+        let before = &text[..text.len() - tag];
+        tag + usize::from(before.ends_with('\n'))
+    }
+
+    fn end_value(&mut self, value: &Value) {
+        let text = value.held.strip_suffix('\n').unwrap_or(&value.held);
+        if value.begun {
+            self.escape(text);
+            self.ready.push('"');
+            return;
+        }
+        let text = text.strip_prefix('\n').unwrap_or(text);
+        let is_json = !value.surely && serde_json::from_str::<&RawValue>(text.trim()).is_ok();
+        if is_json {
+            self.ready.push_str(text.trim());
+        } else {
+            json::write_string(text, &mut self.ready);
+        }
+    }
+
+    fn escape(&mut self, text: &str) {
+        let mut quoted = String::with_capacity(text.len() + 2);
+        json::write_string(text, &mut quoted);
+        self.ready.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());
+    }
+}

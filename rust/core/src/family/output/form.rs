@@ -1,0 +1,103 @@
+//! How a model writes a call.
+
+use crate::family::marker::{Marker, Markers};
+use crate::token::TokenId;
+
+/// The form of one family's calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallForm {
+    /// Opens a call.
+    pub open: Marker,
+    /// Closes it; none where its body says when it ends.
+    pub close: Option<Marker>,
+    /// Markers around all calls of an answer, which say nothing.
+    pub around: Vec<Marker>,
+    /// What stands between.
+    pub body: BodyForm,
+    /// Tokens that are part of the body's scaffold.
+    pub parts: Vec<(TokenId, String)>,
+    /// Whether a call is only what an answer begins with, under the name of a tool that was declared:
+    /// so where nothing opens one (Llama 3.1 writes bare JSON).
+    pub bare: bool,
+}
+
+/// What stands in a call. White space in literals counts for nothing: models are free with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BodyForm {
+    /// `{"name": …, "arguments": …}`; with `list`, a JSON list of them.
+    Object {
+        /// Whether several stand in one pair of markers.
+        list: bool,
+    },
+    /// A name, and arguments in JSON: `functions.f:0<|tool_call_argument_begin|>{…}`.
+    Named {
+        /// Before the name.
+        before: String,
+        /// Behind the arguments, before the closing marker.
+        after: String,
+    },
+    /// A name, and each argument between tags of its own.
+    Tagged(Tags),
+}
+
+/// `<function=f><parameter=key>value</parameter></function>`, and its like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tags {
+    /// Before the name: `<function=`.
+    pub before: String,
+    /// Before a key: `<parameter=`, `<arg_key>`.
+    pub key: String,
+    /// The end of what stands between a key and its value: `>`, `<arg_value>`.
+    pub value: String,
+    /// Behind a value: `</parameter>`.
+    pub value_end: String,
+    /// Behind the last value: `</function>`; empty where only the closing marker ends a call.
+    pub end: String,
+}
+
+impl CallForm {
+    /// A JSON object between two markers, as Qwen and Hermes write calls.
+    #[must_use]
+    pub fn hermes(markers: Markers) -> Self {
+        Self {
+            open: markers.open,
+            close: Some(markers.close),
+            around: Vec::new(),
+            body: BodyForm::Object { list: false },
+            parts: Vec::new(),
+            bare: false,
+        }
+    }
+
+    /// The form for people: what opens a call, what stands in it, what closes it.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let body = match &self.body {
+            BodyForm::Object { list: false } => "{name, arguments}".to_owned(),
+            BodyForm::Object { list: true } => "[{name, arguments}, …]".to_owned(),
+            BodyForm::Named { before, after } => format!("{before}name … {{arguments}}{after}"),
+            BodyForm::Tagged(Tags { before, key, value, value_end, end }) => {
+                format!("{before}name {key}key{value}value{value_end} {end}")
+            }
+        };
+        let open = if self.bare { "" } else { self.open.content() };
+        let close = self.close.as_ref().map_or("", Marker::content);
+        let around: String = self.around.iter().map(Marker::content).collect();
+        let around = if around.is_empty() { around } else { format!(" (within {around})") };
+        format!("{open}{body}{close}{around}")
+    }
+
+    /// Whether `c` behind a call and `held` says that another one comes, or still belongs to it.
+    pub(super) fn goes_on(&self, held: &str, c: char) -> bool {
+        match &self.body {
+            BodyForm::Object { list } => *list && matches!(c, ',' | '{'),
+            BodyForm::Named { after, .. } => {
+                let squeezed = |text: &str| -> String { text.split_whitespace().collect() };
+                let mut seen = squeezed(held);
+                seen.push(c);
+                squeezed(after).starts_with(&seen)
+            }
+            BodyForm::Tagged(_) => false,
+        }
+    }
+}

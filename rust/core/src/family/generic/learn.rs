@@ -25,8 +25,8 @@ pub(super) fn call_form(
     ways: &Ways,
     vocabulary: &Vocabulary,
 ) -> Option<CallForm> {
-    let one = printed(template, ways, vocabulary, 1)?;
-    let two = printed(template, ways, vocabulary, 2);
+    let one = printed(template, ways, vocabulary, 1, VALUE)?;
+    let two = printed(template, ways, vocabulary, 2, VALUE);
     let calls = Calls::find(&one, two.as_deref(), vocabulary)?;
     let marker = |text: &str| match vocabulary.added_id(text) {
         Some(id) => Marker::Token(id, text.to_owned()),
@@ -69,20 +69,35 @@ pub(super) fn call_form(
             (text, BodyForm::Named { before, after })
         }
         Between::Tagged(tags) => {
+            // Escapes would have to be known, to be undone.
+            let odd = "a<b>&c";
+            if printed(template, ways, vocabulary, 1, odd)? != one.replace(VALUE, odd) {
+                return None;
+            }
             let scaffold = format!("{}{}{}", tags.key, tags.value, tags.value_end);
             let (before, end) = (before.to_owned(), after.to_owned());
             (scaffold, BodyForm::Tagged(Tags { before, end, ..tags }))
         }
     };
-    let scaffold = format!("{before}{scaffold}{after}");
+    let around = [&calls.around_open, ahead, &calls.around_close];
+    let said = around.iter().flat_map(|text| pieces(text, vocabulary));
+    // Text beside the markup (a call's id) would be taken for what the model says.
+    if said.into_iter().any(|piece| markup_at(piece, vocabulary).is_none() && !is_blank(piece)) {
+        return None;
+    }
+    let around: Vec<String> =
+        around.map(tags).into_iter().flatten().filter(|tag| *tag != first).collect();
+    let close = close.filter(|_| !bare).cloned();
+    let markers = around.iter().chain(&close).chain([&first]);
+    let markers: String =
+        markers.filter(|text| vocabulary.added_id(text).is_none()).cloned().collect();
+    let scaffold = format!("{before}{scaffold}{after}{markers}");
     let parts = vocabulary.added.iter();
     let parts = parts.filter(|token| token.special && scaffold.contains(&token.content));
-    let around = [&calls.around_open, ahead, &calls.around_close].map(tags);
-    let around = around.into_iter().flatten().filter(|tag| *tag != first);
     Some(CallForm {
         open: marker(&first),
-        close: close.filter(|_| !bare).map(|tag| marker(tag)),
-        around: around.map(|tag| marker(&tag)).collect(),
+        close: close.map(|tag| marker(&tag)),
+        around: around.iter().map(|tag| marker(tag)).collect(),
         body,
         parts: parts.map(|token| (token.id, token.content.clone())).collect(),
         bare,
@@ -95,8 +110,9 @@ fn printed(
     ways: &Ways,
     vocabulary: &Vocabulary,
     count: usize,
+    value: &str,
 ) -> Option<String> {
-    let arguments = json!({KEY: VALUE});
+    let arguments = json!({KEY: value});
     let given = if ways.arguments_as_text { arguments.to_string().into() } else { arguments };
     let id = |number: usize| ways.probe_id(number);
     let calls: Value = (0..count)
@@ -266,6 +282,8 @@ impl Span {
         if !behind_tag.ends_with('>') || !value_end.starts_with('<') {
             return None;
         }
+        let lines =
+            text[behind_key..value].ends_with('\n') && text[behind_value..].starts_with('\n');
         let last = behind_tag.rfind('<').map_or(">", |at| &behind_tag[at..]);
         let offset = text.len() - close.len();
         Some(Self {
@@ -276,6 +294,7 @@ impl Span {
                 key: before_key[open..].to_owned(),
                 value: last.to_owned(),
                 value_end: value_end.to_owned(),
+                lines,
                 end: String::new(),
             }),
         })
@@ -288,7 +307,9 @@ fn pieces<'t>(text: &'t str, vocabulary: &Vocabulary) -> Vec<&'t str> {
     let mut from = 0;
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
-        match markup_at(&text[at..], vocabulary) {
+        // A token within a tag is no markup of its own: `<｜DSML｜invoke name="`.
+        let within = text[from..at].trim_end_matches('/').ends_with('<') && c != '<';
+        match markup_at(&text[at..], vocabulary).filter(|_| !within) {
             Some(length) => {
                 found.extend((from < at).then(|| &text[from..at]));
                 found.push(&text[at..at + length]);
@@ -329,6 +350,10 @@ fn shared_end(one: &[&str], other: &[&str]) -> usize {
 /// The bytes of the first pieces that both have.
 fn shared_start(one: &[&str], other: &[&str]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).map(|(piece, _)| piece.len()).sum()
+}
+
+fn is_blank(text: &str) -> bool {
+    text.chars().all(char::is_whitespace)
 }
 
 fn common_prefix(one: &str, other: &str) -> usize {

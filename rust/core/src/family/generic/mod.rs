@@ -94,15 +94,15 @@ impl Generic {
             && between(&thought, "<think>", "</think>").any(|text| text.contains("probe_thought"));
         let in_vocabulary =
             ["<think>", "</think>"].iter().all(|tag| vocabulary.added_id(tag).is_some());
-        let think = (shows_think || in_vocabulary).then(|| pair("<think>", "</think>"));
+        let asks_to_think = script::shown(&prompts[1], vocabulary);
+        let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
+        let thinks = shows_think || in_vocabulary || prompt_opens_think;
+        let think = thinks.then(|| pair("<think>", "</think>"));
         let call = if ways.tools {
             learn::call_form(&template, &ways, vocabulary)
         } else {
             Some(CallForm::hermes(pair("<tool_call>", "</tool_call>")))
         };
-        let asks_to_think = script::shown(&prompts[1], vocabulary);
-        let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
-
         let answered = ways.given(&[say("user", "x"), say("assistant", "probe_answer")]);
         let close = template.render(&answered, None, false, true).ok().and_then(|text| {
             let answer = text.rfind("probe_answer")? + "probe_answer".len();

@@ -18,9 +18,13 @@ const MAX_DEPTH: usize = 128;
 pub(super) fn install(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter("tojson", tojson);
-    environment.add_filter("trim", |text: &str, chars: Option<&str>| match chars {
-        Some(chars) => text.trim_matches(|c| chars.contains(c)).to_owned(),
-        None => text.trim_matches(is_space).to_owned(),
+    // Of anything: jinja2 makes a string of it first, and nothing of what is undefined.
+    environment.add_filter("trim", |value: &Value, chars: Option<&str>| {
+        let text = value.to_string();
+        match chars {
+            Some(chars) => text.trim_matches(|c| chars.contains(c)).to_owned(),
+            None => text.trim_matches(is_space).to_owned(),
+        }
     });
 }
 

@@ -51,6 +51,8 @@ pub struct Tags {
     pub value: String,
     /// Behind a value: `</parameter>`.
     pub value_end: String,
+    /// Whether a value stands on lines of its own: the newlines around it are scaffold.
+    pub lines: bool,
     /// Behind the last value: `</function>`; empty where only the closing marker ends a call.
     pub end: String,
 }
@@ -76,7 +78,7 @@ impl CallForm {
             BodyForm::Object { list: false } => "{name, arguments}".to_owned(),
             BodyForm::Object { list: true } => "[{name, arguments}, …]".to_owned(),
             BodyForm::Named { before, after } => format!("{before}name … {{arguments}}{after}"),
-            BodyForm::Tagged(Tags { before, key, value, value_end, end }) => {
+            BodyForm::Tagged(Tags { before, key, value, value_end, end, .. }) => {
                 format!("{before}name {key}key{value}value{value_end} {end}")
             }
         };

@@ -246,10 +246,15 @@ impl OutputReader {
         }
     }
 
-    /// Whether a special token is scaffold of the call that is being read.
-    fn is_part(&self, id: TokenId) -> bool {
+    /// Whether a token is scaffold of the call that is being read, or part of a marker in letters.
+    fn is_part(&self, id: TokenId, content: &str) -> bool {
         let of = |form: &CallForm| form.parts.iter().any(|(part, _)| *part == id);
-        matches!(self.place, Place::Call(_)) && self.form.as_ref().is_some_and(of)
+        let goes_on = || {
+            let seen = format!("{}{content}", self.partial);
+            self.letters.iter().any(|(text, _)| text.starts_with(&seen))
+        };
+        self.form.as_ref().is_some_and(of)
+            && (matches!(self.place, Place::Call(_) | Place::Tail(_)) || goes_on())
     }
 
     fn is_bare(&self) -> bool {
@@ -517,6 +522,9 @@ impl OutputParser for OutputReader {
         out: &mut Vec<Delta>,
     ) {
         let mark = self.tokens.iter().find(|(known, _)| *known == id).map(|(_, mark)| *mark);
+        if self.is_part(id, content) {
+            return self.text(content, out);
+        }
         if mark.is_some() || special {
             self.settle_partial(out);
         }
@@ -525,7 +533,7 @@ impl OutputParser for OutputReader {
                 let shown = if special { "" } else { content };
                 self.marker(mark, Met { shown, index: Some(index) }, out);
             }
-            None if special && !self.is_part(id) => {}
+            None if special => {}
             _ => self.text(content, out),
         }
     }

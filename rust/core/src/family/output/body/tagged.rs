@@ -38,8 +38,8 @@ enum At {
 struct Value {
     /// Whether it streams as a string; else it is decided at its end.
     string: bool,
-    /// Whether it must be a string, whatever it looks like.
-    surely: bool,
+    /// Whether it must be a string, whatever it looks like; or must not.
+    surely: Option<bool>,
     /// What has come and is not out: all of it, or what may belong to the closing tag.
     held: String,
     begun: bool,
@@ -187,7 +187,9 @@ impl TaggedBody {
         let said = |word: &str| seen.contains(&format!("string=\"{word}\""));
         let typed = self.types.is_string(&self.called, key);
         let string = said("true") || typed == Some(true) && !said("false");
-        Ok(At::Value(Value { string, surely: string, held: String::new(), begun: false }))
+        let surely = if said("false") { Some(false) } else { typed };
+        let surely = if string { Some(true) } else { surely };
+        Ok(At::Value(Value { string, surely, held: String::new(), begun: false }))
     }
 
     fn value(&mut self, mut value: Value, c: char) -> At {
@@ -203,7 +205,7 @@ impl TaggedBody {
             if !value.begun {
                 self.ready.push('"');
                 value.begun = true;
-                if value.held == "\n" {
+                if self.tags.lines && value.held == "\n" {
                     value.held.clear();
                     return At::Value(value);
                 }
@@ -226,20 +228,28 @@ impl TaggedBody {
             .find(|&length| text.ends_with(&end[..length]))
             .unwrap_or(0);
         let before = &text[..text.len() - tag];
-        tag + usize::from(before.ends_with('\n'))
+        tag + usize::from(self.tags.lines && before.ends_with('\n'))
     }
 
     fn end_value(&mut self, value: &Value) {
-        let text = value.held.strip_suffix('\n').unwrap_or(&value.held);
+        let lines = self.tags.lines;
+        let held = value.held.as_str();
+        let text = held.strip_suffix('\n').filter(|_| lines).unwrap_or(held);
         if value.begun {
             self.escape(text);
             self.ready.push('"');
             return;
         }
-        let text = text.strip_prefix('\n').unwrap_or(text);
-        let is_json = !value.surely && serde_json::from_str::<&RawValue>(text.trim()).is_ok();
-        if is_json {
-            self.ready.push_str(text.trim());
+        let text = text.strip_prefix('\n').filter(|_| lines).unwrap_or(text);
+        let bare = match (text.trim(), value.surely) {
+            // Templates that print a value as Python does have taught models to.
+            ("True", Some(false)) => "true",
+            ("False", Some(false)) => "false",
+            ("None", Some(false)) => "null",
+            (other, _) => other,
+        };
+        if value.surely != Some(true) && serde_json::from_str::<&RawValue>(bare).is_ok() {
+            self.ready.push_str(bare);
         } else {
             json::write_string(text, &mut self.ready);
         }

@@ -1,7 +1,25 @@
-//! How a model writes a call.
+//! The forms of reasoning and of calls.
+
+use std::sync::Arc;
 
 use crate::family::marker::{Marker, Markers};
+use crate::header::ParameterTypes;
 use crate::token::TokenId;
+
+/// What a model's template and vocabulary make of the family's form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputFormat {
+    /// Around reasoning; none for a model that does not reason.
+    pub think: Option<Markers>,
+    /// How a call is written; none when calls are forbidden, or their form is not known, so that all
+    /// of the answer is text.
+    pub call: Option<CallForm>,
+    /// What the tools take.
+    pub tools: Arc<ParameterTypes>,
+    /// Whether the call markers' letters count although the vocabulary has the tokens: so when a
+    /// grammar forces calls, since engines spell a grammar's literals in any tokens that fit.
+    pub text_markers: bool,
+}
 
 /// The form of one family's calls.
 #[derive(Debug, Clone, PartialEq, Eq)]

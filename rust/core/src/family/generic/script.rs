@@ -8,11 +8,11 @@
 use std::ops::Range;
 
 use super::marks::{ControlTokens, Found, Mark, decoded, text_number};
+use super::python;
 use super::template::{OUTPUT_PER_BYTE, prints_too_much};
 use crate::chain::Imprint;
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::Result;
-use crate::json;
 use crate::token::TokenId;
 use crate::tokenizer::{Place, Vocabulary};
 
@@ -128,15 +128,14 @@ impl Script {
                 self.bytes.extend(coded.into_iter().flat_map(|c| c.to_string().into_bytes()));
                 length
             }
-            Mark::Text | Mark::JsonText => {
+            Mark::Text | Mark::JsonText | Mark::AsciiText => {
                 let (number, length) = text_number(rest);
                 if let Some((text, item)) = texts.get(number) {
                     self.marks.push((self.bytes.len(), *item));
                     if mark == Mark::Text {
                         self.bytes.extend_from_slice(text.as_bytes());
                     } else {
-                        let mut quoted = String::with_capacity(text.len() + 2);
-                        json::write_string(text, &mut quoted);
+                        let quoted = python::quoted(text, mark == Mark::AsciiText);
                         let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
                         self.bytes.extend_from_slice(inner.as_bytes());
                     }
@@ -158,10 +157,11 @@ impl Script {
         self.cuts.binary_search(&at).is_ok()
     }
 
-    /// The first cut at or behind `at`.
+    /// The last cut beside a control token.
     #[must_use]
-    pub fn next_cut(&self, at: usize) -> Option<usize> {
-        self.cuts.get(self.cuts.partition_point(|&cut| cut < at)).copied()
+    pub fn last_cut(&self) -> Option<usize> {
+        let last = self.atoms.last()?.at + ATOM_LEN;
+        self.cuts.iter().rev().copied().find(|&cut| cut <= last)
     }
 
     /// The first cut before a control token, at or behind `at`.

@@ -54,18 +54,18 @@ pub struct Given {
 }
 
 impl Template {
-    /// Compiles `text`.
+    /// Compiles `text`; `marked` when it will be given marks in place of texts.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Profile`] when it is no template.
-    pub fn new(text: &str, bos_token: &str, eos_token: &str) -> Result<Self> {
+    pub fn new(text: &str, bos_token: &str, eos_token: &str, marked: bool) -> Result<Self> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|error| {
             Error::invariant("the syntax of chat templates is refused").with_source(error)
         })?);
         environment.set_fuel(Some(FUEL));
-        python::install(&mut environment);
+        python::install(&mut environment, marked);
         environment.add_function("strftime_now", strftime_now);
         environment.add_function(
             "raise_exception",
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     fn printed(template: &str) -> Result<String> {
-        Template::new(template, "<s>", "</s>")?.render(&json!([]), None, false, true)
+        Template::new(template, "<s>", "</s>", true)?.render(&json!([]), None, false, true)
     }
 
     #[test]

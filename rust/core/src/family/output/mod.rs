@@ -45,6 +45,7 @@
 
 mod body;
 pub mod form;
+pub mod harmony;
 mod place;
 mod prose;
 

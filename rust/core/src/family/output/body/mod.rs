@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use self::named::NamedBody;
 use self::object::ObjectBody;
-pub(super) use self::object::{Malformed, Progress, is_blank};
+pub(super) use self::object::{Flow, Malformed, Progress, Raw, is_blank};
 use self::tagged::TaggedBody;
 use super::form::BodyForm;
 use crate::header::ParameterTypes;

@@ -265,7 +265,7 @@ pub(crate) fn is_blank(c: char) -> bool {
 
 /// Where a character stands in a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(crate) enum Flow {
     Within,
     Last,
     /// Behind it: only a number or a word ends by what follows.
@@ -274,7 +274,7 @@ pub(super) enum Flow {
 
 /// A value of any kind, passed over and not decoded.
 #[derive(Debug, Default)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     /// The brackets that must yet come, innermost last.
     closers: Vec<char>,
     mode: Mode,
@@ -300,7 +300,7 @@ impl Raw {
         matches!(self.mode, Mode::String | Mode::Escaped)
     }
 
-    pub(super) fn push(&mut self, c: char) -> Result<Flow, Malformed> {
+    pub(crate) fn push(&mut self, c: char) -> Result<Flow, Malformed> {
         self.mode = match self.mode {
             Mode::Escaped => Mode::String,
             Mode::String => match c {

@@ -1,0 +1,310 @@
+//! Reads harmony, the format of gpt-oss: messages in channels, calls as messages to a recipient.
+//!
+//! ```text
+//! <|channel|>analysis<|message|>{reasoning}<|end|>
+//! <|start|>assistant<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>
+//! <|start|>assistant<|channel|>final<|message|>{text}<|return|>
+//! ```
+//!
+//! The generation prompt ends in `<|start|>assistant`, so an answer begins within a header. A header
+//! says where its message goes: to a function (a call), into the analysis channel (reasoning), and
+//! anywhere else it is text. Models write the recipient on either side of the channel, and now
+//! and then twice. The markers are special tokens, so no letters are markers.
+
+use std::ops::Range;
+
+use super::body::{Flow, Raw};
+use super::prose::append;
+use super::{Delta, MintCallId, OutputParser};
+use crate::family::Answer;
+use crate::family::marker::Marker;
+use crate::family::render::Sink;
+use crate::token::TokenId;
+use crate::tokenizer::Vocabulary;
+
+/// A header that is longer is none: what a model says without one is text.
+const LONGEST_HEADER: usize = 256;
+
+/// Where calls of functions go.
+const FUNCTIONS: &str = "functions.";
+
+/// The format's markers in a vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HarmonyMarkers {
+    start: TokenId,
+    channel: TokenId,
+    message: TokenId,
+    constrain: TokenId,
+    /// What ends a message: `<|end|>`, `<|return|>` and `<|call|>`.
+    ends: [TokenId; 3],
+}
+
+impl HarmonyMarkers {
+    /// The markers, where the vocabulary has all of them.
+    #[must_use]
+    pub fn of(vocabulary: &Vocabulary) -> Option<Self> {
+        let id = |content: &str| vocabulary.added_id(content);
+        Some(Self {
+            start: id("<|start|>")?,
+            channel: id("<|channel|>")?,
+            message: id("<|message|>")?,
+            constrain: id("<|constrain|>")?,
+            ends: [id("<|end|>")?, id("<|return|>")?, id("<|call|>")?],
+        })
+    }
+}
+
+/// Writes an answer as gpt-oss would sample it, behind `<|start|>assistant`.
+pub(crate) fn write(answer: &Answer, markers: &HarmonyMarkers, sink: &mut dyn Sink) {
+    let [end, ret, call] = markers.ends;
+    let mark = |id: TokenId, sink: &mut dyn Sink| sink.marker(&Marker::Token(id, String::new()));
+    let mut begun = false;
+    let mut message = |header: &str, json: bool, body: &str, close: TokenId| {
+        if std::mem::replace(&mut begun, true) {
+            mark(markers.start, sink);
+            sink.text("assistant");
+        }
+        mark(markers.channel, sink);
+        sink.text(header);
+        if json {
+            mark(markers.constrain, sink);
+            sink.text("json");
+        }
+        mark(markers.message, sink);
+        sink.text(body);
+        mark(close, sink);
+    };
+    if let Some(reasoning) = &answer.reasoning {
+        message("analysis", false, reasoning, end);
+    }
+    let calls = !answer.calls.is_empty();
+    if let Some(text) = &answer.text {
+        let (channel, close) = if calls { ("commentary", end) } else { ("final", ret) };
+        message(channel, false, text, close);
+    }
+    for (name, arguments) in &answer.calls {
+        message(&format!("commentary to={FUNCTIONS}{name} "), true, arguments, call);
+    }
+}
+
+/// Where the output stands.
+#[derive(Debug)]
+enum At {
+    /// In a header, of which this has come; and whether it has a marker.
+    Header(String, bool),
+    Reasoning,
+    Text,
+    /// In a call, whose arguments may have ended.
+    Call {
+        raw: Raw,
+        begun: bool,
+        complete: bool,
+    },
+}
+
+/// The parser.
+pub struct HarmonyReader {
+    markers: HarmonyMarkers,
+    mint: MintCallId,
+    at: At,
+    /// What the last message was, to keep two of a kind apart.
+    last: Option<fn(String) -> Delta>,
+    reasoning: Option<Range<usize>>,
+    /// Whether reasoning is still what the answer began with.
+    first: bool,
+    closed: usize,
+    incomplete: bool,
+}
+
+impl HarmonyReader {
+    /// A parser for one turn's output, behind a prompt that ends in `<|start|>assistant`.
+    #[must_use]
+    pub fn new(markers: HarmonyMarkers, mint: MintCallId) -> Self {
+        Self {
+            markers,
+            mint,
+            at: At::Header(String::new(), false),
+            last: None,
+            reasoning: None,
+            first: true,
+            closed: 0,
+            incomplete: false,
+        }
+    }
+
+    fn say(&mut self, kind: fn(String) -> Delta, out: &mut Vec<Delta>) {
+        let same = |last: fn(String) -> Delta| {
+            std::mem::discriminant(&last(String::new()))
+                == std::mem::discriminant(&kind(String::new()))
+        };
+        if self.last.is_some_and(same) {
+            append(out, kind, "\n\n");
+        }
+        self.last = Some(kind);
+    }
+
+    /// The header is whole: its message begins.
+    fn open(&mut self, header: &str, index: usize, out: &mut Vec<Delta>) {
+        let words = || header.split(|c: char| c.is_whitespace() || c == '|');
+        let recipient = words().find_map(|word| word.strip_prefix("to="));
+        let analysis = words().any(|word| word == "analysis");
+        self.at = match recipient.and_then(|recipient| recipient.strip_prefix(FUNCTIONS)) {
+            Some(name) if !name.is_empty() => {
+                self.last = None;
+                out.push(Delta::Call { call_id: (self.mint)(), name: name.to_owned() });
+                At::Call { raw: Raw::default(), begun: false, complete: false }
+            }
+            _ if analysis => {
+                self.say(Delta::Reasoning, out);
+                if self.first && self.reasoning.is_none() {
+                    self.reasoning = Some(0..index);
+                }
+                At::Reasoning
+            }
+            _ => {
+                self.say(Delta::Text, out);
+                At::Text
+            }
+        };
+    }
+
+    fn character(&mut self, c: char, out: &mut Vec<Delta>) {
+        let mut buffer = [0; 4];
+        match &mut self.at {
+            At::Header(header, marked) => {
+                header.push(c);
+                let plain = c == '\n' || header.len() > LONGEST_HEADER;
+                if plain && !*marked {
+                    let said = std::mem::take(header);
+                    self.at = At::Text;
+                    self.say(Delta::Text, out);
+                    append(out, Delta::Text, &said);
+                }
+            }
+            At::Reasoning => {
+                append(out, Delta::Reasoning, c.encode_utf8(&mut buffer));
+            }
+            At::Text => {
+                append(out, Delta::Text, c.encode_utf8(&mut buffer));
+            }
+            At::Call { raw, begun, complete } => {
+                // Behind its object, a call has nothing to say.
+                if *complete || (!*begun && c.is_whitespace()) {
+                    return;
+                }
+                *begun = true;
+                append(out, Delta::Arguments, c.encode_utf8(&mut buffer));
+                *complete = raw.push(c) == Ok(Flow::Last);
+            }
+        }
+    }
+
+    /// A message has ended.
+    fn close(&mut self, end: usize, out: &mut Vec<Delta>) {
+        match &self.at {
+            At::Reasoning => {
+                if let Some(range) = self.reasoning.as_mut().filter(|_| self.first) {
+                    range.end = end;
+                }
+            }
+            At::Call { begun, complete, .. } => {
+                let (begun, complete) = (*begun, *complete);
+                if !begun {
+                    append(out, Delta::Arguments, "{}");
+                }
+                self.closed += 1;
+                self.incomplete = begun && !complete;
+            }
+            At::Header(..) | At::Text => {}
+        }
+        self.first = false;
+        self.at = At::Header(String::new(), false);
+    }
+}
+
+impl OutputParser for HarmonyReader {
+    fn text(&mut self, text: &str, out: &mut Vec<Delta>) {
+        for c in text.chars() {
+            self.character(c, out);
+        }
+    }
+
+    fn added(
+        &mut self,
+        id: TokenId,
+        content: &str,
+        special: bool,
+        index: usize,
+        out: &mut Vec<Delta>,
+    ) {
+        let markers = self.markers;
+        if id == markers.message {
+            if let At::Header(header, _) = &mut self.at {
+                let header = std::mem::take(header);
+                self.open(&header, index, out);
+            }
+        } else if id == markers.channel || id == markers.constrain {
+            // Parts what is on both sides of it.
+            match &mut self.at {
+                At::Header(header, marked) => {
+                    header.push('|');
+                    *marked = true;
+                }
+                _ if id == markers.channel => {
+                    self.close(index, out);
+                    self.at = At::Header("|".to_owned(), true);
+                }
+                _ => {}
+            }
+        } else if id == markers.start {
+            if !matches!(self.at, At::Header(..)) {
+                self.close(index, out);
+            }
+            self.at = At::Header(String::new(), true);
+        } else if markers.ends.contains(&id) {
+            self.close(index + 1, out);
+        } else if !special {
+            self.text(content, out);
+        }
+    }
+
+    /// A header without a message says nothing, unless nothing marks it as one.
+    fn finish(&mut self, count: usize, out: &mut Vec<Delta>) {
+        match &mut self.at {
+            At::Header(header, false) if !header.trim().is_empty() => {
+                let said = std::mem::take(header);
+                self.say(Delta::Text, out);
+                append(out, Delta::Text, &said);
+            }
+            At::Reasoning => {
+                if let Some(range) = self.reasoning.as_mut().filter(|_| self.first) {
+                    range.end = count;
+                }
+            }
+            At::Call { begun, complete, .. } => {
+                // The marker that closes it is a stop token, which no parser sees.
+                let (begun, complete) = (*begun, *complete);
+                if !begun {
+                    append(out, Delta::Arguments, "{}");
+                }
+                self.incomplete = begun && !complete;
+                self.closed += usize::from(!self.incomplete);
+            }
+            At::Header(..) | At::Text => {}
+        }
+        self.at = At::Header(String::new(), true);
+    }
+
+    /// The analysis that the answer began with, from its header on.
+    fn reasoning(&self) -> Option<Range<usize>> {
+        self.reasoning.clone().filter(|range| !range.is_empty())
+    }
+
+    fn closed_calls(&self) -> usize {
+        self.closed
+    }
+
+    fn call_is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+}

@@ -362,7 +362,8 @@ fn indent(
         if index > 0 {
             out.push('\n');
         }
-        if if index == 0 { first } else { blank || !line.is_empty() } {
+        let indents = if index == 0 { first } else { blank || !line.is_empty() };
+        if indents {
             out.push_str(&indention);
         }
         out.push_str(line);

@@ -1,8 +1,8 @@
 //! A GGUF file: vocabulary, template and options from its metadata.
 //!
 //! What llama.cpp does with the same file is the rule here, since it is the engine that serves it
-//! (`llama-vocab.cpp` of llama-cpp-python 0.3.36). Only byte-level BPE is read; the file's
-//! vocabulary becomes a `tokenizer.json`, so both encoders serve it like any other.
+//! (`llama-vocab.cpp` of llama-cpp-python 0.3.36). Byte-level BPE and `SentencePiece` are read; the
+//! file's vocabulary becomes a `tokenizer.json`, so both encoders serve it like any other.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -18,6 +18,7 @@ use crate::tokenizer::{AddedToken, Definition, added_token_json, byte_level_char
 
 mod metadata;
 mod pre_tokenizers;
+mod spm;
 
 use self::metadata::{Fault, Metadata, Read};
 use self::pre_tokenizers::PreTokenizer;
@@ -27,6 +28,9 @@ const TOKEN_TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
+const SCORES: &str = "tokenizer.ggml.scores";
+const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
+const UNKNOWN_ID: &str = "tokenizer.ggml.unknown_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const BOS_ID: &str = "tokenizer.ggml.bos_token_id";
@@ -45,6 +49,7 @@ mod token_type {
     pub(super) const CONTROL: i64 = 3;
     pub(super) const USER_DEFINED: i64 = 4;
     pub(super) const UNUSED: i64 = 5;
+    pub(super) const BYTE: i64 = 6;
 }
 
 /// Ends of a turn that llama.cpp finds by their text where the file names none.
@@ -111,6 +116,9 @@ fn read(path: &Path) -> Read<Metadata> {
             MERGES,
             MODEL,
             PRE,
+            SCORES,
+            ADD_SPACE_PREFIX,
+            UNKNOWN_ID,
             ADD_BOS,
             ADD_EOS,
             BOS_ID,
@@ -138,12 +146,20 @@ struct Found {
     stop_token_ids: Vec<TokenId>,
 }
 
-fn vocabulary(metadata: &mut Metadata) -> Read<Found> {
+/// What a vocabulary is merged by.
+enum Model {
+    Bytes(PreTokenizer),
+    SentencePiece,
+}
+
+fn model(metadata: &Metadata) -> Read<Model> {
     match metadata.text(MODEL)? {
         Some("gpt2") => {}
+        Some("llama") => return Ok(Model::SentencePiece),
         Some(other) => {
             return Err(format!(
-                "the tokenizer '{other}' ({MODEL}) is not supported; 'gpt2' (byte-level BPE) is"
+                "the tokenizer '{other}' ({MODEL}) is not supported; 'gpt2' (byte-level BPE) and \
+                 'llama' (SentencePiece) are"
             ));
         }
         None => return Err(format!("it has no tokenizer ({MODEL})")),
@@ -152,18 +168,27 @@ fn vocabulary(metadata: &mut Metadata) -> Read<Found> {
     let pre = metadata.text(PRE)?.ok_or_else(|| {
         format!("it does not name its pre-tokenizer ({PRE}); known ones: {known}")
     })?;
-    let pre_tokenizer = PreTokenizer::named(pre).ok_or_else(|| {
+    PreTokenizer::named(pre).map(Model::Bytes).ok_or_else(|| {
         format!("the pre-tokenizer '{pre}' ({PRE}) is not known exactly; known ones: {known}")
-    })?;
+    })
+}
+
+fn vocabulary(metadata: &mut Metadata) -> Read<Found> {
+    let model = model(metadata)?;
     if metadata.flag(ADD_EOS)?.unwrap_or(false) {
         return Err(format!(
             "it asks for an EOS behind every prompt ({ADD_EOS}), which ends a chat"
         ));
     }
-    let adds_bos = metadata.flag(ADD_BOS)?.unwrap_or(pre_tokenizer.adds_bos);
+    let usually_adds_bos = match &model {
+        Model::Bytes(pre_tokenizer) => pre_tokenizer.adds_bos,
+        Model::SentencePiece => true,
+    };
+    let adds_bos = metadata.flag(ADD_BOS)?.unwrap_or(usually_adds_bos);
     let tokens = metadata.take_texts(TOKENS)?.ok_or_else(|| format!("it has no {TOKENS}"))?;
     let types = metadata.take_integers(TOKEN_TYPES)?;
-    let merges = metadata.take_texts(MERGES)?.ok_or_else(|| format!("it has no {MERGES}"))?;
+    let merges = metadata.take_texts(MERGES)?;
+    let scores = metadata.take_floats(SCORES)?;
     let tokens = named_tokens(tokens)?;
     if types.as_ref().is_some_and(|types| types.len() != tokens.len()) {
         return Err(format!("{TOKEN_TYPES} and {TOKENS} differ in length"));
@@ -202,8 +227,34 @@ fn vocabulary(metadata: &mut Metadata) -> Read<Found> {
         id.and_then(|id| tokens.get(id as usize)).cloned().unwrap_or_default()
     };
     let (bos_token, eos_token) = (text_of(bos), text_of(eos));
-    let json = tokenizer_json(tokens, &merges, &added, pre_tokenizer)?;
+    let json = match model {
+        Model::Bytes(pre_tokenizer) => {
+            let merges = merges.ok_or_else(|| format!("it has no {MERGES}"))?;
+            tokenizer_json(tokens, &merges, &added, pre_tokenizer)?
+        }
+        Model::SentencePiece => {
+            strip_as_llama_cpp_does(metadata, &mut added)?;
+            let scores = scores.ok_or_else(|| format!("it has no {SCORES}"))?;
+            let unknown =
+                id_at(UNKNOWN_ID)?.map_or_else(|| "<unk>".to_owned(), |id| text_of(Some(id)));
+            let unknown = Some(unknown).filter(|unknown| tokens.contains(unknown));
+            let prefix = metadata.flag(ADD_SPACE_PREFIX)?.unwrap_or(true);
+            spm::tokenizer_json(tokens.clone(), &scores, &added, unknown.as_deref(), prefix)?
+        }
+    };
     Ok(Found { json, bos_token, eos_token, adds_bos, stop_token_ids })
+}
+
+/// Phi-3's control tokens swallow the white space behind them, but for three; llama.cpp knows the
+/// model by its name.
+fn strip_as_llama_cpp_does(metadata: &Metadata, added: &mut [AddedToken]) -> Read<()> {
+    let name = metadata.text(NAME)?.unwrap_or_default().to_lowercase();
+    if ["phi-3", "phi3"].iter().any(|phi| name.contains(phi)) {
+        for token in added {
+            token.rstrip = !["<unk>", "<s>", "<|endoftext|>"].contains(&token.content.as_str());
+        }
+    }
+    Ok(())
 }
 
 /// The tokens' texts; an empty one gets the name that llama.cpp gives it.
@@ -239,13 +290,11 @@ fn added_tokens(tokens: &[String], types: Option<&[i64]>) -> Read<Vec<AddedToken
     let mut added = Vec::new();
     for (id, (token, &kind)) in tokens.iter().zip(types.unwrap_or_default()).enumerate() {
         let special = match kind {
-            token_type::NORMAL | token_type::UNUSED => continue,
+            token_type::NORMAL | token_type::UNUSED | token_type::BYTE => continue,
             token_type::CONTROL | token_type::UNKNOWN => true,
             token_type::USER_DEFINED => false,
             other => {
-                return Err(format!(
-                    "the token {id} has the type {other}, which byte-level BPE does not have"
-                ));
+                return Err(format!("the token {id} has the type {other}, which is not known"));
             }
         };
         let id = TokenId::try_from(id).map_err(|_| "it has too many tokens".to_owned())?;

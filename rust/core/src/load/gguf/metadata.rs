@@ -41,6 +41,8 @@ pub(super) enum Metadatum {
     Texts(Vec<String>),
     /// An array of integers of any type.
     Integers(Vec<i64>),
+    /// An array of floats.
+    Floats(Vec<f64>),
     /// A float, or an array of something else.
     Other,
 }
@@ -125,6 +127,15 @@ impl Metadata {
             None => Ok(None),
             Some(Metadatum::Texts(texts)) => Ok(Some(texts)),
             Some(_) => Err(format!("'{key}' is not a list of text")),
+        }
+    }
+
+    /// Takes an array of floats out.
+    pub(super) fn take_floats(&mut self, key: &str) -> Read<Option<Vec<f64>>> {
+        match self.0.remove(key) {
+            None => Ok(None),
+            Some(Metadatum::Floats(numbers)) => Ok(Some(numbers)),
+            Some(_) => Err(format!("'{key}' is not a list of numbers")),
         }
     }
 
@@ -281,7 +292,18 @@ impl<R: io::Read> Bytes<R> {
                 }
                 Ok(Metadatum::Integers(numbers))
             }
-            Kind::Float(_) | Kind::Bool | Kind::Array => {
+            Kind::Float(width) => {
+                let mut numbers = Vec::with_capacity(room);
+                for _ in 0..count {
+                    numbers.push(if width == 4 {
+                        f64::from(f32::from_le_bytes(self.take()?))
+                    } else {
+                        f64::from_le_bytes(self.take()?)
+                    });
+                }
+                Ok(Metadatum::Floats(numbers))
+            }
+            Kind::Bool | Kind::Array => {
                 for _ in 0..count {
                     self.skip_value(kind, DEPTH_LIMIT - 1)?;
                 }

@@ -116,6 +116,8 @@ pub struct ControlTokens {
 struct Strict {
     /// Finds every token, also within another, in any case: a template may change it.
     speller: AhoCorasick,
+    /// Control tokens of one character: a mark inside would not break those.
+    single: HashSet<char>,
     /// Words that a control token is, between punctuation; in lower case.
     words: HashSet<String>,
 }
@@ -141,7 +143,12 @@ impl ControlTokens {
             let mut builder = AhoCorasick::builder();
             let speller = builder.ascii_case_insensitive(true).build(contents());
             let words = tokens.iter().filter_map(|token| word_of(&token.content)).collect();
-            Some(Strict { speller: speller.map_err(too_many)?, words })
+            let alone = |token: &AddedToken| {
+                let mut characters = token.content.chars();
+                characters.next().filter(|_| characters.next().is_none())
+            };
+            let single = tokens.iter().filter_map(alone).collect();
+            Some(Strict { speller: speller.map_err(too_many)?, single, words })
         } else {
             None
         };
@@ -177,13 +184,12 @@ impl ControlTokens {
             .collect();
         breaks.sort_unstable();
         breaks.dedup();
-        let single = |c: char| self.tokens.iter().any(|token| token.content.chars().eq([c]));
         let mut breaks = breaks.into_iter().peekable();
         let mut out = String::with_capacity(text.len() + 16);
         out.push_str(&text[..lead]);
         out.push(EDGE);
         for (at, c) in core.char_indices() {
-            if is_reserved(c) || single(c) {
+            if is_reserved(c) || strict.single.contains(&c) {
                 out.push(CODE);
                 out.extend(digits(u32::from(c), CODE_DIGITS));
             } else {

@@ -116,6 +116,38 @@ impl Literal {
     }
 }
 
+/// The beginning of a body: a literal, and a name behind it.
+#[derive(Debug)]
+struct Head {
+    before: Literal,
+    name: String,
+}
+
+/// What a character did to a [`Head`].
+enum Step {
+    /// It belongs to it.
+    Within(Head),
+    /// It is the first behind the name.
+    Behind(String),
+}
+
+impl Head {
+    fn new(before: &str) -> Self {
+        Self { before: Literal::new(before), name: String::new() }
+    }
+
+    fn push(mut self, c: char) -> Result<Step, Malformed> {
+        if self.before.is_met() && is_name(c) {
+            self.name.push(c);
+        } else if !self.name.is_empty() {
+            return Ok(Step::Behind(self.name));
+        } else if !self.before.take(c) {
+            return Err(Malformed);
+        }
+        Ok(Step::Within(self))
+    }
+}
+
 /// A character of a function's name.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.')

@@ -3,16 +3,14 @@
 use std::mem;
 
 use super::object::{Flow, Malformed, Progress, Raw};
-use super::{Literal, is_name};
+use super::{Head, Step};
 
 /// Scaffold between the name and the arguments that is longer is none.
 const SCAFFOLD: usize = 64;
 
 #[derive(Debug)]
 enum At {
-    /// Before the name.
-    Before(Literal),
-    Name(String),
+    Head(Head),
     /// Behind it, so many characters.
     Behind(usize),
     Arguments(Raw),
@@ -31,7 +29,7 @@ pub(crate) struct NamedBody {
 impl NamedBody {
     pub(super) fn new(before: &str) -> Self {
         Self {
-            at: At::Before(Literal::new(before)),
+            at: At::Head(Head::new(before)),
             name: None,
             ready: String::new(),
             arguments: Progress::Absent,
@@ -60,21 +58,13 @@ impl NamedBody {
 
     pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
         self.at = match mem::replace(&mut self.at, At::Done) {
-            At::Before(literal) if literal.is_met() && is_name(c) => At::Name(c.to_string()),
-            At::Before(mut literal) => {
-                if !literal.take(c) {
-                    return Err(Malformed);
+            At::Head(head) => match head.push(c)? {
+                Step::Within(head) => At::Head(head),
+                Step::Behind(name) => {
+                    self.name = Some(name);
+                    self.behind(0, c)?
                 }
-                At::Before(literal)
-            }
-            At::Name(mut name) if is_name(c) => {
-                name.push(c);
-                At::Name(name)
-            }
-            At::Name(name) => {
-                self.name = Some(name);
-                self.behind(0, c)?
-            }
+            },
             At::Behind(count) => self.behind(count, c)?,
             At::Arguments(mut raw) => {
                 let flow = raw.push(c)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::object::{Malformed, Progress};
-use super::{Literal, is_name};
+use super::{Head, Step};
 use crate::family::output::form::Tags;
 use crate::header::ParameterTypes;
 use crate::json;
@@ -20,8 +20,7 @@ const LONGEST_KEY: usize = 256;
 
 #[derive(Debug)]
 enum At {
-    Before(Literal),
-    Name(String),
+    Head(Head),
     /// Between elements: what has come since the last one.
     Between(String),
     Key(String),
@@ -61,7 +60,7 @@ pub(crate) struct TaggedBody {
 impl TaggedBody {
     pub(super) fn new(tags: &Tags, types: Arc<ParameterTypes>) -> Self {
         Self {
-            at: At::Before(Literal::new(&tags.before)),
+            at: At::Head(Head::new(&tags.before)),
             tags: tags.clone(),
             types,
             called: String::new(),
@@ -101,9 +100,9 @@ impl TaggedBody {
     pub(super) fn close(&mut self) {
         match mem::replace(&mut self.at, At::Done) {
             At::Between(_) => self.finish(),
-            At::Name(name) => {
-                self.called.clone_from(&name);
-                self.name = Some(name);
+            At::Head(head) if !head.name.is_empty() => {
+                self.called.clone_from(&head.name);
+                self.name = Some(head.name);
                 self.finish();
             }
             at => self.at = at,
@@ -119,22 +118,14 @@ impl TaggedBody {
 
     pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
         self.at = match mem::replace(&mut self.at, At::Done) {
-            At::Before(literal) if literal.is_met() && is_name(c) => At::Name(c.to_string()),
-            At::Before(mut literal) => {
-                if !literal.take(c) {
-                    return Err(Malformed);
+            At::Head(head) => match head.push(c)? {
+                Step::Within(head) => At::Head(head),
+                Step::Behind(name) => {
+                    self.called.clone_from(&name);
+                    self.name = Some(name);
+                    self.between(String::new(), c)
                 }
-                At::Before(literal)
-            }
-            At::Name(mut name) if is_name(c) => {
-                name.push(c);
-                At::Name(name)
-            }
-            At::Name(name) => {
-                self.called.clone_from(&name);
-                self.name = Some(name);
-                self.between(String::new(), c)
-            }
+            },
             At::Between(seen) => self.between(seen, c),
             At::Key(mut key) if !matches!(c, '<' | '>' | '"' | '\n') => {
                 if key.len() > LONGEST_KEY {

@@ -53,6 +53,7 @@ _PROBE_TOOL = {
         },
     },
 }
+_BARE_TOOL = {"type": "function", "function": {"name": "probe_tool"}}
 
 
 class RefusedError(Exception):
@@ -67,6 +68,8 @@ class Ways:
     """A message's content is a list of parts."""
     tools: bool
     """It declares tools and says calls and outputs; otherwise they are spelled out as text."""
+    whole_tools: bool
+    """A tool must have a description and parameters: empty ones, where the client sent none."""
     short_ids: bool
     """Call ids are nine letters or digits (Mistral)."""
     text_arguments: bool
@@ -143,6 +146,8 @@ class Template:
         return Ways(
             parts=parts,
             tools=calls is not None,
+            whole_tools=calls is not None
+            and self._probe([_said("user", "x")], [_BARE_TOOL], parts=parts) is None,
             short_ids=calls is not None and calls[0],
             text_arguments=calls is not None and calls[1],
             reasoning=self._reasoning_key(parts, *calls) if calls else None,
@@ -241,6 +246,14 @@ def conversation(
     definitions = naive.tool_definitions(tools)
     chat = [_hidden(message, ways, hide) for message in chat]
     definitions = definitions and [_declared(definition, hide) for definition in definitions]
+    if ways.whole_tools:
+        for definition in definitions or ():
+            function = definition["function"]
+            definition["function"] = {
+                "name": function["name"],
+                "description": function.get("description", ""),
+                "parameters": function.get("parameters", {"type": "object", "properties": {}}),
+            }
     if not ways.tools:
         spelled = naive._spell_out(chat, definitions)
         chat = [_said(message["role"], message["content"]) for message in spelled]

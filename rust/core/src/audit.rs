@@ -204,7 +204,7 @@ fn scenarios() -> [(&'static str, Vec<Item>); 3] {
 /// Whether each beginning of `items` prints a beginning of the whole: what a template rewrites
 /// must be encoded, and the engine's cache is lost from there on.
 fn stability(profile: &Profile, generic: &Generic, items: &[Item]) -> (Verdict, String) {
-    let tools = br#"[{"type":"function","name":"probe_tool","parameters":{"type":"object","properties":{"probe_key":{"type":"string"}}}}]"#;
+    let tools = br#"[{"type":"function","name":"probe_tool","description":"x","parameters":{"type":"object","properties":{"probe_key":{"type":"string"}}}}]"#;
     let raw = RawHeader { tools: Some(tools), ..RawHeader::default() };
     let items: Vec<Arc<Item>> = items.iter().cloned().map(Arc::new).collect();
     let print = |count: usize, generate: bool| -> crate::error::Result<Vec<u8>> {

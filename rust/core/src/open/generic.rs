@@ -131,6 +131,11 @@ fn runs(outputs: &[Range<usize>], count: usize) -> Vec<Range<usize>> {
     runs
 }
 
+/// Whether any of `items` is a turn's output.
+fn holds_output(outputs: &[Range<usize>], items: &Range<usize>) -> bool {
+    outputs.iter().any(|output| output.start < items.end && items.start < output.end)
+}
+
 /// What of the parent's tokens stays where it is.
 #[derive(Debug, Default)]
 struct Kept {
@@ -218,6 +223,10 @@ impl Rest<'_> {
             } else if segment.glue && segment.origin != Origin::Sampled && first < next {
                 segment.items = first..next;
                 segment.glue = false;
+                if segment.origin == Origin::Rendered && holds_output(self.outputs, &segment.items)
+                {
+                    segment.origin = Origin::Reencoded;
+                }
                 next = first;
             }
         }
@@ -290,9 +299,7 @@ impl Rest<'_> {
         } else {
             (SpanKind::Item, self.new_items.clone(), false)
         };
-        let sampled = self.outputs.iter().any(|output| {
-            kind == SpanKind::Item && output.start < items.end && items.start < output.end
-        });
+        let sampled = kind == SpanKind::Item && holds_output(self.outputs, &items);
         let origin = match segment.origin {
             Origin::Rendered if sampled => Origin::Reencoded,
             origin => origin,

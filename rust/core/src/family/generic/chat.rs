@@ -84,7 +84,7 @@ pub(super) fn given<'t>(
 ) -> Result<Chat<'t>> {
     let texts = Texts::new(control);
     let mut messages = messages(conversation, ways, control, &texts);
-    let tools = tools(conversation.header, control)?;
+    let tools = tools(conversation.header, ways, control)?;
     let mut declared = None;
     if ways.tools {
         declared = tools;
@@ -301,7 +301,7 @@ fn value<'t>(
     Value::from_pairs(members)
 }
 
-fn tools(header: &Header, control: &ControlTokens) -> Result<Option<Value>> {
+fn tools(header: &Header, ways: &Ways, control: &ControlTokens) -> Result<Option<Value>> {
     let tools = header.rendered_tools();
     if tools.is_empty() {
         return Ok(None);
@@ -309,13 +309,18 @@ fn tools(header: &Header, control: &ControlTokens) -> Result<Option<Value>> {
     let declared = tools.iter().map(|tool| {
         let word = |text: &str| Value::from(control.word(text).into_owned());
         let mut function = vec![("name", word(&tool.name))];
-        function.extend(tool.description.as_deref().map(|text| ("description", word(text))));
+        let description = tool.description.as_deref().or(ways.whole_tools.then_some(""));
+        function.extend(description.map(|text| ("description", word(text))));
         if let Some(schema) = &tool.schema {
             let parameters = json::value(schema.as_bytes(), "tools")
                 .ok()
                 .and_then(|raw| marked(raw, 0, control))
                 .ok_or_else(|| Error::invariant("a tool's schema is no longer JSON"))?;
             function.push(("parameters", parameters));
+        } else if ways.whole_tools {
+            let none = Value::from_pairs(Vec::<(&str, Value)>::new());
+            let members = [("type", Value::from("object")), ("properties", none)];
+            function.push(("parameters", Value::from_pairs(members)));
         }
         Ok(Value::from_pairs([
             ("type", Value::from("function")),

@@ -17,6 +17,8 @@ pub struct Ways {
     pub parts: bool,
     /// Whether it prints tools, calls and outputs. Where it does not, it is given them as text.
     pub tools: bool,
+    /// Whether it refuses a tool without a description or parameters: empty ones are given then.
+    pub whole_tools: bool,
     /// Whether call ids must have nine characters (Mistral).
     pub short_ids: bool,
     /// Whether it prints the arguments of a call as they are given; else it wants an object.
@@ -55,6 +57,7 @@ impl Ways {
         let mut ways = Self {
             parts: false,
             tools: false,
+            whole_tools: false,
             short_ids: false,
             arguments_as_text: false,
             reasoning: None,
@@ -99,6 +102,9 @@ impl Ways {
         if !self.prints(template, &[say("user", "x")], true, &["probe_tool"]) {
             return self;
         }
+        let bare = json!([{"type": "function", "function": {"name": "probe_tool"}}]);
+        let hello = self.given(&[say("user", "x")]);
+        self.whole_tools = template.render(&hello, Some(&bare), false, true).is_err();
         let object = json!({"probe_key": "a"});
         let takes = |id: &str| self.prints(template, &tool_loop(id, &object, None), true, &[]);
         self.short_ids = !takes(LONG_ID) && takes(SHORT_ID);
@@ -106,6 +112,7 @@ impl Ways {
         self.arguments_as_text = self.prints(template, &text, true, &[ARGUMENTS]);
         let both = ["probe_tool", "probe_output"];
         self.tools = self.prints(template, &self.tool_loop(None), true, &both);
+        self.whole_tools &= self.tools;
         if self.tools {
             let keys = ["reasoning_content", "reasoning", "thinking"];
             self.reasoning = keys.into_iter().find(|key| {

@@ -226,6 +226,7 @@ def test_system_messages_and_users_go_where_the_template_takes_them():
     takes_all = Ways(
         parts=False,
         tools=True,
+        whole_tools=False,
         short_ids=False,
         text_arguments=True,
         reasoning=None,
@@ -248,7 +249,7 @@ def test_system_messages_and_users_go_where_the_template_takes_them():
 
 
 def test_short_ids():
-    ways = Ways(*([False] * 9))
+    ways = Ways(*([False] * 10))
     short = Ways(**(vars(ways) | {"short_ids": True}))
     assert generic._call_id("call_1", ways) == "call_1"
     assert generic._call_id("call_0123456789abcdefABCDEFGH", short) == "fABCDEFGH"

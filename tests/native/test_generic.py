@@ -14,7 +14,7 @@ import pytest
 
 from oracle import generic, templates, vocabulary
 from oracle.generic import RefusedError, Template
-from talking import ASK, Talk, base, common, said
+from talking import ASK, Talk, base, common, profile_of, said
 from turnwire.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -159,6 +159,16 @@ def test_a_template_that_prints_no_users_message_is_refused(text, trust):
         generic.encode(template, ASK, trust=trust)
     with pytest.raises(ProfileError):
         base("llama3.1").with_template(text, trust=trust)
+
+
+@pytest.mark.parametrize("name", templates.REFUSED)
+@each_trust
+def test_a_template_that_takes_no_conversation_is_refused(name, trust):
+    template = templates.template(name)
+    with pytest.raises(RefusedError):
+        generic.encode(template, ASK)
+    with pytest.raises(ProfileError):
+        profile_of(template, trust)
 
 
 def test_every_vocabulary_is_used():

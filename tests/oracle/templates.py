@@ -44,10 +44,13 @@ KNOWN_DIFFERENCES = {
 }
 """Templates whose tools and calls the core prints in another way than jinja2, and why."""
 
+REFUSED = ("llama.cpp/fireworks-ai-llama-3-firefunction-v2",)
+"""Templates that take no conversation without variables that only their own server knows."""
+
 
 @cache
 def names() -> tuple[str, ...]:
-    """Their names: folder and file without its ending."""
+    """Their names: folder and file without its ending. Without those that take no conversation."""
     found = []
     for folder in FOLDERS:
         path = vocabulary.VOCABULARIES / "templates" / folder
@@ -55,7 +58,7 @@ def names() -> tuple[str, ...]:
         if not files:
             raise FileNotFoundError(f"{path} is empty: run `make vocab` (tests do not skip)")
         found += [f"{folder}/{file.stem}" for file in files]
-    return tuple(found)
+    return tuple(name for name in found if name not in REFUSED)
 
 
 def text_of(name: str) -> str:

@@ -51,6 +51,12 @@ def base(name: str) -> _core.Profile:
     return _core.Profile.from_hf(str(folder), trust="strict", verdicts=str(folder.parent))
 
 
+def through_template(template: str) -> str:
+    """The same template but for one probe: enough for no native renderer to print the same."""
+    probe = "tools and tools[0].function.name == 'read_file' and tools[-1].function.name == 'ls'"
+    return template + "{% if add_generation_prompt and " + probe + " %}?{% endif %}"
+
+
 @cache
 def _under(name: str, template: str, trust: Any) -> _core.Profile:
     return base(name).with_template(template, trust=trust)

@@ -10,6 +10,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from oracle import vocabulary
+from talking import through_template
 from turnwire import _core
 
 if TYPE_CHECKING:
@@ -94,8 +95,7 @@ def test_cases_6_and_7_a_replayed_call_continues_every_token_of_its_turn(generic
     """The whole turn is the prefix, arguments byte for byte; natively and through the template."""
     profile = qwen3()
     if generic:
-        template = vocabulary.qwen3().template.replace("You may call one", "You might call one")
-        profile = profile.with_template(template)
+        profile = profile.with_template(through_template(vocabulary.qwen3().template))
     assert (profile.family == "generic") is generic
     chains, tools = _core.Chains(profile), raw([{"type": "function", "name": "ls"}])
     said = {"reasoning": "So.", "calls": [{"name": "ls", "arguments": arguments}]}

@@ -28,6 +28,7 @@ from native.test_laws import (
 )
 from oracle import naive
 from oracle.conversations import Conversation, conversations, tool_lists
+from talking import through_template
 from turnwire import _core
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class World:
         self.profile = profile_of(name.removesuffix(GENERIC), "compat")
         self.model = model_of(name.removesuffix(GENERIC))
         if name.endswith(GENERIC):
-            template = self.model.template.replace("You may call one", "You might call one")
+            template = through_template(self.model.template)
             self.profile = self.profile.with_template(template, trust="compat")
             assert self.profile.family == "generic"
             self.model = replace(self.model, template=template)

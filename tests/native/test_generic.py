@@ -42,7 +42,9 @@ def test_what_a_client_brings_is_the_oracles_prompt(name, trust):
                 continue
             turn = talk.open(step.items, generate=generate)
             talk.same(turn.prompt.tolist(), expected)
-            if trust == "strict" and goes_on(talk, committed, expected):
+            # A native renderer leaves a conversation to the template in one full render.
+            through = talk.profile.family == "generic" and trust == "strict"
+            if through and goes_on(talk, committed, expected):
                 assert turn.rendered <= len(expected) - len(committed) // 2
             turn.abort()
         if None not in prompts:

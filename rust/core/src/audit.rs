@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::error::shortened;
-use crate::family::Renderer;
 use crate::family::generic::{Conversation, Generic, Systems};
 use crate::header::{Header, RawHeader};
 use crate::item::{Item, Role};
@@ -63,23 +62,20 @@ pub fn audit(profile: &Profile) -> Vec<Finding> {
     let (verdict, text) = cuts(profile);
     find("safe cuts", verdict, text);
 
-    match profile.renderer() {
-        Renderer::Native(family) => {
-            let text = format!("{}: equal to the template in every probe", family.name());
-            find("renderer", Verdict::Good, text);
+    let generic = &profile.renderer().generic;
+    if let Some(family) = &profile.renderer().native {
+        let text = format!("{}: equal to the template in every probe", family.name());
+        find("renderer", Verdict::Good, text);
+    } else {
+        let reason = profile.not_native().unwrap_or_default();
+        let text = format!("the template itself, in full each turn: {}", shortened(reason, REASON));
+        find("renderer", Verdict::Note, text);
+        for (topic, verdict, text) in ways(generic) {
+            find(topic, verdict, text);
         }
-        Renderer::Generic(generic) => {
-            let reason = profile.not_native().unwrap_or_default();
-            let text =
-                format!("the template itself, in full each turn: {}", shortened(reason, REASON));
-            find("renderer", Verdict::Note, text);
-            for (topic, verdict, text) in ways(generic) {
-                find(topic, verdict, text);
-            }
-            for (topic, items) in scenarios() {
-                let (verdict, text) = stability(profile, generic, &items);
-                find(topic, verdict, text);
-            }
+        for (topic, items) in scenarios() {
+            let (verdict, text) = stability(profile, generic, &items);
+            find(topic, verdict, text);
         }
     }
     if let Some(form) = profile.format().describe_calls() {

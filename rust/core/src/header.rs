@@ -99,8 +99,13 @@ impl ParameterTypes {
     }
 }
 
-/// Leading texts, and the tokens of a header with them.
-type Rendered = (Vec<String>, Arc<[TokenId]>);
+/// A header's tokens, with what they were rendered behind.
+#[derive(Debug)]
+struct Rendered {
+    leading: Vec<String>,
+    given: (i64, bool),
+    ids: Arc<[TokenId]>,
+}
 
 /// The raw JSON values of a request's header; None where the field is absent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -163,24 +168,27 @@ impl Header {
         }))
     }
 
-    /// Its tokens before these leading texts, and whether `render` had to render them: it has not when
-    /// the last ones were the same.
+    /// Its tokens with these leading texts and whatever else it is `given`; and whether `render` had to render them: it has not when the last ones were the same. None when `render`
+    /// finds that it cannot.
     ///
     /// # Errors
     /// What `render` returns.
     pub fn tokens(
         &self,
         leading: &[&str],
-        render: impl FnOnce() -> Result<Vec<TokenId>>,
-    ) -> Result<(Arc<[TokenId]>, bool)> {
+        given: (i64, bool),
+        render: impl FnOnce() -> Result<Option<Vec<TokenId>>>,
+    ) -> Result<Option<(Arc<[TokenId]>, bool)>> {
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, ids)) = rendered.as_ref().filter(|(texts, _)| texts == leading) {
-            return Ok((Arc::clone(ids), false));
+        let same = |last: &&Rendered| last.given == given && last.leading == leading;
+        if let Some(last) = rendered.as_ref().filter(same) {
+            return Ok(Some((Arc::clone(&last.ids), false)));
         }
-        let ids: Arc<[TokenId]> = render()?.into();
+        let Some(ids) = render()? else { return Ok(None) };
+        let ids: Arc<[TokenId]> = ids.into();
         let leading = leading.iter().map(|&text| text.to_owned()).collect();
-        *rendered = Some((leading, Arc::clone(&ids)));
-        Ok((ids, true))
+        *rendered = Some(Rendered { leading, given, ids: Arc::clone(&ids) });
+        Ok(Some((ids, true)))
     }
 
     /// What its tools take, as a parser of calls wants to know it.
@@ -444,12 +452,14 @@ mod tests {
     #[test]
     fn tokens_are_rendered_once_for_the_same_leading_texts() {
         let header = parse("\"a\"", LS, "null").unwrap();
-        let ids =
-            |leading: &[&str], id: TokenId| header.tokens(leading, || Ok(vec![id])).unwrap().0;
-        assert_eq!(*ids(&["x"], 1), [1]);
-        assert_eq!(*ids(&["x"], 2), [1]);
-        assert_eq!(*ids(&["x", ""], 3), [3]);
-        assert_eq!(*ids(&["x"], 4), [4]);
+        let ids = |leading: &[&str], now: i64, id: TokenId| {
+            header.tokens(leading, (now, true), || Ok(Some(vec![id]))).unwrap().unwrap().0
+        };
+        assert_eq!(*ids(&["x"], 0, 1), [1]);
+        assert_eq!(*ids(&["x"], 0, 2), [1]);
+        assert_eq!(*ids(&["x", ""], 0, 3), [3]);
+        assert_eq!(*ids(&["x"], 0, 4), [4]);
+        assert_eq!(*ids(&["x"], 1, 5), [5]);
     }
 
     #[test]

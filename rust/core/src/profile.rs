@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::family::chatml::ChatMl;
 use crate::family::generic::{Generic, Template};
 use crate::family::render::{IdSink, Sink};
-use crate::family::{Answer, Family, Format, Renderer};
+use crate::family::{Answer, Family, Format, Renderer, probe};
 use crate::load::{self, Source};
 use crate::token::TokenId;
 use crate::tokenizer::{Piece, Place, Vocabulary};
@@ -86,13 +86,12 @@ impl Profile {
         let template =
             Template::new(&source.template, &source.bos_token, &source.eos_token, !compat)?;
         let vocabulary = source.vocabulary.as_ref();
-        let (renderer, not_native) = match native(&template, vocabulary, compat) {
-            Ok(family) => (Renderer::Native(family), None),
-            Err(reason) => {
-                let generic = Generic::learn(template, vocabulary, compat)?;
-                (Renderer::Generic(Box::new(generic)), Some(format!("{reason:#}")))
-            }
+        let generic = Generic::learn(template, vocabulary, compat)?;
+        let (native, not_native) = match native(&generic, vocabulary, compat) {
+            Ok(family) => (Some(family), None),
+            Err(reason) => (None, Some(format!("{reason:#}"))),
         };
+        let renderer = Renderer { native, generic };
         let mut stop_token_ids = source.stop_token_ids.clone();
         // A template's own close ends a turn only where the files name no stop token: harmony closes
         // messages within a turn.
@@ -266,8 +265,8 @@ impl Profile {
 }
 
 /// The native renderer that prints what the template prints, or why there is none (D6).
-fn native(template: &Template, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>> {
-    let family = ChatMl::detect(template, vocabulary, compat)?;
+fn native(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>> {
+    let family = ChatMl::detect(generic, vocabulary, compat)?;
     let cuts = &vocabulary.cuts;
     for id in family.control_ids() {
         if !(cuts.before(id) && cuts.after(id)) {
@@ -276,5 +275,6 @@ fn native(template: &Template, vocabulary: &Vocabulary, compat: bool) -> Result<
             )));
         }
     }
+    probe::agree(&family, generic, vocabulary)?;
     Ok(Box::new(family))
 }

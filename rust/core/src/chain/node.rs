@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::chain::{Dropped, Fingerprint, Held, Meter, Segment, Tape, View};
+use crate::family::{Before, End};
 use crate::header::Header;
 use crate::item::Item;
 
@@ -20,10 +21,8 @@ pub enum Tail {
     Empty,
     /// Every message is closed.
     Closed,
-    /// Sampled ids, ended by the family's own close.
-    SampledClosed,
-    /// Sampled ids that were cut off; the close is still to be written.
-    SampledOpen,
+    /// Sampled ids, which end so.
+    Sampled(End),
 }
 
 /// What a turn hands over when it commits.
@@ -51,10 +50,14 @@ pub struct NodeParts {
     pub tail: Tail,
     /// Calls without an output yet: (`call_id`, name), oldest first.
     pub unanswered: Vec<(String, String)>,
-    /// Whether a user has asked something (templates look for the last query).
-    pub has_query: bool,
+    /// What stands before the next message.
+    pub before: Before,
+    /// Whether the template itself printed the prompt.
+    pub printed: bool,
     /// The soonest that any segment's reasoning is dropped.
     pub dropped: Dropped,
+    /// Whether the model might reason.
+    pub thinking: bool,
     /// When the conversation began, in seconds since 1970: what its template's clock shows.
     pub began: i64,
     /// The flat tokens, for the turn that extends this one.

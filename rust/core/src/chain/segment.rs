@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::family::Before;
 use crate::token::{Origin, Span, SpanKind, TokenId};
 
 /// A stretch of tokens that is shared, moved or dropped as a whole.
@@ -25,6 +26,8 @@ pub struct Segment {
     pub origin: Origin,
     /// What it stands for on the generic path; of nothing elsewhere.
     pub imprint: Imprint,
+    /// What stood before it, where a native renderer rendered it.
+    pub before: Before,
 }
 
 /// Stands for the bytes that a segment's tokens stand for: their number, and half of their blake3.

@@ -1,4 +1,4 @@
-//! ChatML with hermes tool calls: Qwen 2.5 and 3, SmolLM2, and whatever prints the same.
+//! ChatML: Qwen 2.5, 3, 3-Coder, 3.5 and 3.6, SmolLM2, and whatever prints the same.
 //!
 //! ```text
 //! <|im_start|>system\n{system}\n\n# Tools\n…<|im_end|>\n
@@ -9,28 +9,62 @@
 //!
 //! A format is found by what the template prints, never by a name: [`ChatMl::detect`] reads the
 //! few things that vary, then every probe conversation must come out the same, byte for byte.
+//!
+//! | dialect | reasoning in history | calls | blanks at the ends of texts |
+//! |---|---|---|---|
+//! | Qwen 2.5, SmolLM2 | never | a JSON object | kept |
+//! | Qwen 3 | behind the last query, where there is some | a JSON object | kept |
+//! | Qwen 3-Coder | never | tags | kept, but for a text beside calls |
+//! | Qwen 3.5, 3.6 | behind the last query, though blank | tags | dropped |
+//! | Qwen 3.8 | always, though blank | tags | dropped |
 
-use serde_json::json;
+use std::ops::Range;
 
+use serde_json::{Value, json};
+
+use crate::chain::Dropped;
 use crate::error::{Error, Result};
-use crate::family::generic::Template;
-use crate::family::hermes;
+use crate::family::generic::{Generic, Ways, is_space};
 use crate::family::marker::{Marker, Markers};
-use crate::family::output::form::CallForm;
+use crate::family::output::form::{BodyForm, CallForm};
 use crate::family::output::{OutputFormat, OutputReader, Start};
-use crate::family::probe;
-use crate::family::render::{Message, Sink, TextSink};
-use crate::family::{Answer, Calls, Family, Format, OutputParser, Shown, mint_call_id};
+use crate::family::render::{Group, Message, Sink, shows_in_cycle};
+use crate::family::tagged::{self, Scalars};
+use crate::family::{
+    Answer, Before, Calls, End, Family, Format, OutputParser, Showing, Shown, hermes, mint_call_id,
+};
 use crate::header::Header;
 use crate::item::Role;
 use crate::token::TokenId;
-use crate::tokenizer::{AddedToken, Vocabulary};
+use crate::tokenizer::{Piece, Vocabulary};
 
 const OPEN: &str = "<|im_start|>";
 const CLOSE: &str = "<|im_end|>";
 
+/// Which answers show a reasoning block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blocks {
+    /// None.
+    Never,
+    /// Those behind the last query that reason, and the very last message.
+    Reasoning,
+    /// All behind the last query.
+    Cycle,
+    /// All.
+    Always,
+}
+
+/// How calls are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// A JSON object.
+    Object,
+    /// Tags around each argument.
+    Tagged(Scalars),
+}
+
 /// One ChatML dialect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one way in which templates differ")]
 pub struct ChatMl {
     name: &'static str,
@@ -42,29 +76,44 @@ pub struct ChatMl {
     end_of_text: Option<TokenId>,
     think: Option<Markers>,
     call: Markers,
+    form: Option<CallForm>,
     response: Markers,
-    /// What the system message says when nobody wrote one.
-    default_system: Option<String>,
-    /// Whether it is said before tools too.
-    default_before_tools: bool,
+    blocks: Blocks,
+    style: Style,
+    /// Between a text and the first call.
+    before_calls: String,
+    /// Whether a line ends behind every output, and not only between two.
+    ends_outputs: bool,
+    /// Whether blanks at the ends of texts are dropped.
+    trims: bool,
+    /// Whether they are in a text beside calls.
+    trims_beside_calls: bool,
     /// Whether the generation prompt itself opens the reasoning.
     prompt_opens_think: bool,
-    /// Whether the template declares tools itself.
-    declares_tools: bool,
     /// Whether markers inside a text steer the render, as they do in the template: reasoning is
     /// looked for in a foreign answer, and a user's message may be a tool's output in disguise.
     /// Under `trust = "strict"` text is text.
     text_steers: bool,
+    /// Whether the template looks for reasoning in a text at all.
+    reads_think: bool,
+    ways: Ways,
+    /// Whether the template refuses a conversation in which nobody asks anything.
+    needs_query: bool,
+    /// Tokens of nothing but newlines.
+    newlines: Vec<TokenId>,
 }
 
 impl ChatMl {
-    /// The dialect that `template` prints, or why it is none. `compat` lets texts steer the
-    /// render.
+    /// The dialect that the template prints, as far as a few prints tell; the probe decides whether
+    /// it is one. `compat` lets texts steer the render.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Profile`], naming the first thing that differs.
-    pub fn detect(template: &Template, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
-        let token = |content: &str| token(&vocabulary.added, content);
+    /// [`crate::ErrorKind::Profile`], naming the first thing that is missing.
+    pub fn detect(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
+        let token = |content: &str| {
+            let id = vocabulary.added_id(content)?;
+            Some(Marker::Token(id, content.to_owned()))
+        };
         let (Some(open), Some(close)) = (token(OPEN), token(CLOSE)) else {
             return Err(Error::profile(format!("the vocabulary has no {OPEN} and {CLOSE} tokens")));
         };
@@ -72,86 +121,80 @@ impl ChatMl {
             (Some(open), Some(close)) => Markers { open, close },
             _ => Markers { open: Marker::Text(open.into()), close: Marker::Text(close.into()) },
         };
-        let close_id = close.id().unwrap_or_default();
-        let bare = Self {
-            name: "chatml",
+        let print = |messages: &[Value], generate: bool, thinking: bool| {
+            let given = generic.ways().given(messages);
+            generic.template().render(&given, None, generate, thinking).unwrap_or_default()
+        };
+        let user = || json!({"role": "user", "content": "x"});
+        let reasons = |reasoning: &str| json!({"role": "assistant", "content": "y", "reasoning_content": reasoning});
+        let output = || json!({"role": "tool", "content": "z"});
+
+        let looped = print(&[user(), reasons("because"), output()], false, true);
+        let think = looped.contains("<think>\nbecause").then(|| {
+            let tags = token("<think>").zip(token("</think>"));
+            tags.map(|(open, close)| Markers { open, close })
+                .ok_or_else(|| Error::profile("the vocabulary has no <think> and </think> tokens"))
+        });
+        let think = think.transpose()?;
+        let past = print(&[user(), reasons("because"), user()], false, true);
+        let blank = print(&[user(), reasons(""), output()], false, true);
+        let blocks = match (&think, past.contains("because"), blank.contains("<think>")) {
+            (None, ..) => Blocks::Never,
+            (_, true, _) => Blocks::Always,
+            (_, _, true) => Blocks::Cycle,
+            _ => Blocks::Reasoning,
+        };
+
+        let prompted = print(&[user()], true, true);
+        let padded = print(&[json!({"role": "user", "content": " \nx\n "})], false, true);
+        let hidden = json!({"role": "assistant", "content": "<think>w</think>v"});
+        let read = print(&[user(), hidden, user()], false, true);
+        let called = generic.sample_call("probe_said");
+        let before_calls = between(&called, "probe_said", "<tool_call>");
+        let trims_beside_calls = !generic.sample_call("probe_said \n").contains("probe_said \n");
+        let tagged = generic.call().is_some_and(|form| matches!(form.body, BodyForm::Tagged(_)));
+        let scalars = if called.contains("True") { Scalars::Python } else { Scalars::Json };
+        let ends_outputs = called.contains("</tool_response>\n<|im_end|>");
+        let prompt_opens_think = think.is_some() && prompted.ends_with("<think>\n");
+        if matches!(blocks, Blocks::Cycle | Blocks::Always) && !prompt_opens_think {
+            // An answer that was sampled without any would not be what the template prints.
+            return Err(Error::profile(
+                "every answer shows a reasoning block, though none was asked for",
+            ));
+        }
+        let newline = |piece: &Piece| matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'));
+        let ids = vocabulary.pieces.iter().enumerate().filter(|(_, piece)| newline(piece));
+        let newlines = ids.filter_map(|(id, _)| TokenId::try_from(id).ok()).collect();
+        Ok(Self {
+            name: if think.is_some() { "qwen3" } else { "chatml" },
             open,
+            close_id: close.id().unwrap_or_default(),
             close,
-            close_id,
             end_of_text: vocabulary.added_id("<|endoftext|>"),
-            think: None,
+            prompt_opens_think,
+            think,
             call: pair("<tool_call>", "</tool_call>"),
+            form: generic.call().cloned(),
             response: pair("<tool_response>", "</tool_response>"),
-            default_system: None,
-            default_before_tools: false,
-            prompt_opens_think: false,
-            declares_tools: false,
-            text_steers: true,
-        };
-        let dialect = bare.read_variations(template, vocabulary)?;
-        probe::agree(&dialect, template)?;
-        Ok(Self { text_steers: compat, ..dialect })
-    }
-
-    fn read_variations(mut self, template: &Template, vocabulary: &Vocabulary) -> Result<Self> {
-        let hello = json!([{"role": "user", "content": "x"}]);
-        let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {}}}]);
-        let plain = template.render(&hello, None, false, true)?;
-        self.default_system = between(&plain, "<|im_start|>system\n", "<|im_end|>");
-
-        let declared = template.render(&hello, Some(&tools), false, true)?;
-        // In whatever form: one that is not ours fails the probe.
-        self.declares_tools = declared != plain;
-        self.default_before_tools = match &self.default_system {
-            Some(text) => declared.contains(&format!("{OPEN}system\n{text}\n\n# Tools")),
-            None => false,
-        };
-
-        let prompted = template.render(&hello, None, true, true)?;
-        let prompt = prompted.strip_prefix(plain.as_str()).unwrap_or_default();
-        self.prompt_opens_think = prompt.ends_with("<think>\n");
-
-        // A template that prints reasoning for an answer still in its tool loop thinks.
-        let looped = json!([
-            {"role": "user", "content": "x"},
-            {"role": "assistant", "content": "y", "reasoning_content": "because"},
-            {"role": "tool", "content": "z"},
-        ]);
-        let thinks = template.render(&looped, None, false, true)?.contains("<think>\nbecause");
-        if thinks {
-            let token = |content: &str| token(&vocabulary.added, content);
-            let (Some(open), Some(close)) = (token("<think>"), token("</think>")) else {
-                return Err(Error::profile("the vocabulary has no <think> and </think> tokens"));
-            };
-            self.think = Some(Markers { open, close });
-            self.name = "qwen3";
-        }
-        Ok(self)
-    }
-
-    fn system(&self, text: Option<&str>, header: &Header, sink: &mut dyn Sink) {
-        let tools = header.rendered_tools();
-        if tools.is_empty() && text.is_none() {
-            return;
-        }
-        sink.marker(&self.open);
-        sink.text("system\n");
-        sink.text(text.unwrap_or_default());
-        if !tools.is_empty() {
-            if text.is_some() {
-                sink.text("\n\n");
-            }
-            let declarations = tools.iter().map(|tool| tool.declaration.as_str());
-            hermes::declare(declarations, &self.call, sink);
-        }
-        self.close(sink);
+            blocks,
+            style: if tagged { Style::Tagged(scalars) } else { Style::Object },
+            before_calls: before_calls.unwrap_or_else(|| "\n".to_owned()),
+            ends_outputs,
+            trims: !padded.contains(" \nx"),
+            trims_beside_calls,
+            text_steers: compat,
+            ways: generic.ways().clone(),
+            needs_query: print(&[reasons("")], false, true).is_empty(),
+            reads_think: !read.contains("<think>w"),
+            newlines,
+        })
     }
 
     fn plain(&self, role: &str, text: &str, sink: &mut dyn Sink) {
         sink.marker(&self.open);
         sink.text(role);
         sink.text("\n");
-        sink.text(text);
+        sink.text(if self.trims { trimmed(text) } else { text });
         self.close(sink);
     }
 
@@ -170,38 +213,18 @@ impl ChatMl {
             sink.text("\n\n");
         }
     }
-}
 
-impl ChatMl {
-    /// Whether the template declares tools itself. Where it does not, its oracle is the template
-    /// fed our block and our call text (D2).
-    #[must_use]
-    pub fn declares_tools(&self) -> bool {
-        self.declares_tools
-    }
-
-    /// The tools block that such a template is fed as system text.
-    #[must_use]
-    pub fn tools_block(&self, header: &Header) -> String {
-        let text = text_of(|sink| self.system(None, header, sink));
-        between(&text, "<|im_start|>system\n", CLOSE).unwrap_or_default()
-    }
-
-    /// An answer's text and calls as one text, for a template that prints no calls.
-    #[must_use]
-    pub fn answer_text(&self, text: &str, calls: &[(String, String)]) -> String {
-        text_of(|sink| {
-            sink.text(text);
-            hermes::calls(calls, !text.is_empty(), &self.call, sink);
-        })
-    }
-
-    /// Outputs as the text of a user's message, for a template that prints no tool role.
-    #[must_use]
-    pub fn outputs_text(&self, outputs: &[String]) -> String {
-        let message = Message::Outputs(outputs.to_vec());
-        let text = text_of(|sink| self.message(&message, Shown::Nothing, sink));
-        between(&text, "<|im_start|>user\n", CLOSE).unwrap_or_default()
+    fn say(&self, text: &str, calls: &[(String, String)], sink: &mut dyn Sink) {
+        let trims = self.trims || (self.trims_beside_calls && !calls.is_empty());
+        let text = if trims { trimmed(text) } else { text };
+        sink.text(text);
+        if !calls.is_empty() && !text.is_empty() {
+            sink.text(&self.before_calls);
+        }
+        match self.style {
+            Style::Object => hermes::calls(calls, &self.call, sink),
+            Style::Tagged(scalars) => tagged::calls(calls, scalars, &self.call, sink),
+        }
     }
 }
 
@@ -217,7 +240,7 @@ impl Format for ChatMl {
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
         let format = OutputFormat {
             think: self.think.clone(),
-            call: (calls != Calls::Forbidden).then(|| CallForm::hermes(self.call.clone())),
+            call: self.form.clone().filter(|_| calls != Calls::Forbidden),
             tools: header.parameter_types(),
             text_markers: calls == Calls::Forced,
         };
@@ -227,16 +250,17 @@ impl Format for ChatMl {
     }
 
     fn describe_calls(&self) -> Option<String> {
-        Some(CallForm::hermes(self.call.clone()).describe())
+        self.form.as_ref().map(CallForm::describe)
     }
 
     fn call_markers(&self) -> Option<(String, String)> {
         let Markers { open, close } = &self.call;
-        Some((format!("{}\n", open.content()), format!("\n{}", close.content())))
+        let object = self.style == Style::Object;
+        object.then(|| (format!("{}\n", open.content()), format!("\n{}", close.content())))
     }
 
     fn drops_reasoning(&self) -> bool {
-        self.think.is_some()
+        matches!(self.blocks, Blocks::Reasoning | Blocks::Cycle)
     }
 
     fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()> {
@@ -249,27 +273,28 @@ impl Format for ChatMl {
             }
             self.think(reasoning, sink);
         }
-        let text = answer.text.as_deref().unwrap_or_default();
-        sink.text(text);
-        hermes::calls(&answer.calls, !text.is_empty(), &self.call, sink);
+        self.say(answer.text.as_deref().unwrap_or_default(), &answer.calls, sink);
         sink.marker(&self.close);
         Ok(())
     }
 }
 
 impl Family for ChatMl {
-    fn header(&self, header: &Header, leading: &[&str], sink: &mut dyn Sink) {
-        let mut systems = header.instructions.as_deref().into_iter().chain(leading.iter().copied());
-        let first = systems.next();
-        let may_default = header.rendered_tools().is_empty() || self.default_before_tools;
-        let default = self.default_system.as_deref().filter(|_| may_default);
-        self.system(first.or(default), header, sink);
-        for text in systems {
-            self.plain("system", text, sink);
+    fn takes(&self, groups: &[Group], before: Before) -> bool {
+        let asks = || groups.iter().any(|group| self.asks(&group.message));
+        if !self.ways.place(groups, before) || self.needs_query && !(before.asked || asks()) {
+            return false;
         }
+        let Style::Tagged(scalars) = self.style else { return true };
+        groups.iter().all(|group| match &group.message {
+            Message::Assistant { calls, .. } => {
+                calls.iter().all(|(_, raw)| tagged::arguments(raw, scalars).is_some())
+            }
+            _ => true,
+        })
     }
 
-    fn message(&self, message: &Message, shown: Shown, sink: &mut dyn Sink) {
+    fn message(&self, message: &Message, shown: Shown, _before: Before, sink: &mut dyn Sink) {
         match message {
             Message::Plain { role, text } => {
                 // ChatML has no developer; the operator speaks as the system (D5).
@@ -277,31 +302,40 @@ impl Family for ChatMl {
                 self.plain(role, text, sink);
             }
             Message::Assistant { reasoning, text, calls } => {
-                let text = text.as_deref().unwrap_or_default();
+                let mut text = text.as_deref().unwrap_or_default();
                 sink.marker(&self.open);
                 sink.text("assistant\n");
                 if shown == Shown::Reasoning {
                     let reasoning = reasoning.as_deref().unwrap_or_default();
-                    self.think(reasoning.trim_matches('\n'), sink);
-                    sink.text(text.trim_start_matches('\n'));
-                } else {
-                    sink.text(text);
+                    if self.trims {
+                        self.think(trimmed(reasoning), sink);
+                    } else {
+                        self.think(reasoning.trim_matches('\n'), sink);
+                        text = text.trim_start_matches('\n');
+                    }
                 }
-                hermes::calls(calls, !text.is_empty(), &self.call, sink);
+                self.say(text, calls, sink);
                 self.close(sink);
             }
             Message::Outputs(outputs) => {
                 sink.marker(&self.open);
                 sink.text("user\n");
-                hermes::outputs(outputs, &self.response, sink);
+                let texts = outputs.iter().map(|output| output.text.as_str());
+                hermes::outputs(
+                    texts.map(|text| if self.trims { trimmed(text) } else { text }),
+                    &self.response,
+                    sink,
+                );
+                if self.ends_outputs {
+                    sink.text("\n");
+                }
                 self.close(sink);
             }
         }
     }
 
-    fn generation_prompt(&self, thinking: bool, sink: &mut dyn Sink) {
-        sink.marker(&self.open);
-        sink.text("assistant\n");
+    fn generation_prompt(&self, thinking: bool, before: Before, sink: &mut dyn Sink) {
+        self.opening(before, sink);
         match &self.think {
             Some(Markers { open, .. }) if thinking && self.prompt_opens_think => {
                 sink.marker(open);
@@ -317,15 +351,33 @@ impl Family for ChatMl {
         }
     }
 
-    fn closer(&self, closed: bool, sink: &mut dyn Sink) {
-        if !closed {
+    fn prompt_dropped(&self, thinking: bool) -> Dropped {
+        match self.blocks {
+            Blocks::Never | Blocks::Always => Dropped::Never,
+            Blocks::Reasoning if !thinking => Dropped::OnNext,
+            Blocks::Reasoning | Blocks::Cycle => Dropped::OnQuery,
+        }
+    }
+
+    fn opening(&self, _before: Before, sink: &mut dyn Sink) {
+        sink.marker(&self.open);
+        sink.text("assistant\n");
+    }
+
+    fn closer(&self, end: End, sink: &mut dyn Sink) {
+        if let (End::Thinking, Some(Markers { close, .. })) = (end, &self.think) {
+            sink.text("\n");
+            sink.marker(close);
+            sink.text("\n\n");
+        }
+        if end != End::Closed {
             sink.marker(&self.close);
         }
         sink.text("\n");
     }
 
-    fn close_id(&self) -> TokenId {
-        self.close_id
+    fn close_of(&self, _stop: TokenId, thinking: bool) -> Option<TokenId> {
+        (!thinking).then_some(self.close_id)
     }
 
     fn control_ids(&self) -> Vec<TokenId> {
@@ -334,11 +386,31 @@ impl Family for ChatMl {
         inner.chain([&self.open, &self.close]).filter_map(Marker::id).collect()
     }
 
-    fn marks_no_thinking(&self) -> bool {
-        self.think.is_some()
+    fn shows(&self, groups: &[Group], before: Before) -> Vec<Showing> {
+        let block =
+            |show: bool, dropped| if show { (Shown::Reasoning, dropped) } else { NOT_SHOWN };
+        shows_in_cycle(self, groups, before, |reasoning, in_cycle, is_last| {
+            let reasons = reasoning.is_some_and(|text| !text.is_empty());
+            match self.blocks {
+                Blocks::Never => NOT_SHOWN,
+                Blocks::Always => (Shown::Reasoning, Dropped::Never),
+                Blocks::Cycle => block(in_cycle, Dropped::OnQuery),
+                Blocks::Reasoning if reasons => block(in_cycle, Dropped::OnQuery),
+                Blocks::Reasoning => block(in_cycle && is_last, Dropped::OnNext),
+            }
+        })
+    }
+
+    /// The newlines behind the reasoning go with it.
+    fn lost(&self, ids: &[TokenId], mut reasoning: Range<usize>) -> Range<usize> {
+        let behind = ids.get(reasoning.end..).unwrap_or_default();
+        let newline = |id: &&TokenId| self.newlines.binary_search(id).is_ok();
+        reasoning.end += behind.iter().take_while(newline).count();
+        reasoning
     }
 
     fn is_query(&self, text: &str) -> bool {
+        let text = if self.trims { trimmed(text) } else { text };
         let disguised = text.starts_with("<tool_response>") && text.ends_with("</tool_response>");
         !(self.text_steers && disguised)
     }
@@ -348,8 +420,11 @@ impl Family for ChatMl {
         else {
             return;
         };
-        if self.think.is_none() || !self.text_steers {
+        if self.think.is_none() || !self.text_steers || !self.reads_think {
             return;
+        }
+        if self.trims {
+            *text = trimmed(text).to_owned();
         }
         if let Some((_, answer)) = text.rsplit_once("</think>") {
             let answer = answer.trim_start_matches('\n').to_owned();
@@ -361,19 +436,10 @@ impl Family for ChatMl {
     }
 }
 
-/// The text of a header or a message, as the template would print it.
-#[must_use]
-pub fn text_of(write: impl FnOnce(&mut dyn Sink)) -> String {
-    let mut sink = TextSink::default();
-    write(&mut sink);
-    sink.0
-}
+const NOT_SHOWN: Showing = (Shown::Nothing, Dropped::Never);
 
-fn token(added: &[AddedToken], content: &str) -> Option<Marker> {
-    added
-        .iter()
-        .find(|token| token.content == content)
-        .map(|token| Marker::Token(token.id, content.to_owned()))
+fn trimmed(text: &str) -> &str {
+    text.trim_matches(is_space)
 }
 
 fn between(text: &str, open: &str, close: &str) -> Option<String> {

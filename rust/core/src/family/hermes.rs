@@ -34,14 +34,9 @@ pub fn declare<'a>(
 }
 
 /// Calls, each by its name and raw arguments.
-pub fn calls(
-    calls: &[(String, String)],
-    behind_text: bool,
-    markers: &Markers,
-    sink: &mut dyn Sink,
-) {
+pub fn calls(calls: &[(String, String)], markers: &Markers, sink: &mut dyn Sink) {
     for (index, (name, arguments)) in calls.iter().enumerate() {
-        if behind_text || index > 0 {
+        if index > 0 {
             sink.text("\n");
         }
         sink.marker(&markers.open);
@@ -55,8 +50,12 @@ pub fn calls(
 }
 
 /// The outputs of adjacent calls, which together are one user's message.
-pub fn outputs(outputs: &[String], response: &Markers, sink: &mut dyn Sink) {
-    for (index, output) in outputs.iter().enumerate() {
+pub fn outputs<'a>(
+    outputs: impl IntoIterator<Item = &'a str>,
+    response: &Markers,
+    sink: &mut dyn Sink,
+) {
+    for (index, output) in outputs.into_iter().enumerate() {
         if index > 0 {
             sink.text("\n");
         }

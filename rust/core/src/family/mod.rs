@@ -7,8 +7,10 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 
+use crate::chain::Dropped;
 use crate::error::Result;
 use crate::header::Header;
+use crate::item::Role;
 use crate::token::TokenId;
 
 pub mod chatml;
@@ -18,9 +20,10 @@ pub mod marker;
 pub mod output;
 pub mod probe;
 pub mod render;
+pub mod tagged;
 
 use generic::Generic;
-use render::{Message, Sink};
+use render::{Group, Message, Sink};
 
 /// A piece of what the model is saying, in order. A delta of another kind, or a new call, ends
 /// the item before it.
@@ -69,6 +72,9 @@ pub trait OutputParser: Send {
     /// The sampled ids that are reasoning, markers included: from the opening marker to behind
     /// the closing one (or to `count`, where none came). None when there was no reasoning.
     fn reasoning(&self) -> Option<Range<usize>>;
+
+    /// Whether the output ended within reasoning. Ask behind [`finish`](Self::finish).
+    fn ends_thinking(&self) -> bool;
 
     /// How many calls have ended, each by its closing marker.
     fn closed_calls(&self) -> usize;
@@ -141,7 +147,7 @@ pub trait Format: Send + Sync {
     /// none can be required of an engine.
     fn call_markers(&self) -> Option<(String, String)>;
 
-    /// Whether templates of this format take earlier reasoning out of history.
+    /// Whether history may lose what the model thought.
     fn drops_reasoning(&self) -> bool;
 
     /// What a model of this family would sample for `answer`, its close included.
@@ -151,34 +157,138 @@ pub trait Format: Send + Sync {
     fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()>;
 }
 
-/// One model family's format, both directions.
+/// Who spoke last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Last {
+    /// Nobody yet.
+    #[default]
+    Nobody,
+    /// The operator, behind the header.
+    Operator,
+    /// A user.
+    User,
+    /// The model.
+    Model,
+    /// Tools.
+    Tools,
+}
+
+/// What stands before a message, as far as its render depends on that: a family sees no more of
+/// history.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Before {
+    /// Who spoke last.
+    pub last: Last,
+    /// Whether a user has asked something (templates look for the last query).
+    pub asked: bool,
+    /// How many calls there have been.
+    pub calls: u32,
+}
+
+impl Before {
+    /// What stands before the next message once `message` has come; `asks` if that is a query.
+    #[must_use]
+    pub fn and(self, message: &Message, asks: bool) -> Self {
+        let (last, calls) = match message {
+            Message::Plain { role: Role::User, .. } => (Last::User, 0),
+            Message::Plain { .. } => (Last::Operator, 0),
+            Message::Assistant { calls, .. } => (Last::Model, calls.len()),
+            Message::Outputs(_) => (Last::Tools, 0),
+        };
+        self.and_said(last, calls).and_asked(asks)
+    }
+
+    /// The same once `last` has spoken, with so many calls.
+    #[must_use]
+    pub fn and_said(self, last: Last, calls: usize) -> Self {
+        let calls = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
+        Self { last, calls, ..self }
+    }
+
+    fn and_asked(self, asks: bool) -> Self {
+        Self { asked: self.asked || asks, ..self }
+    }
+}
+
+/// What a turn brings, as far as it may take reasoning out of what stands before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct News {
+    /// Whether there is a query among it.
+    pub asks: bool,
+    /// Whether a query stands before it.
+    pub asked: bool,
+    /// Whether it is anything at all.
+    pub follows: bool,
+}
+
+/// How a turn's sampled ids end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// In a stop token, or what history has for it.
+    Closed,
+    /// Cut off.
+    Open,
+    /// Within reasoning, whatever ended them.
+    Thinking,
+}
+
+/// How a segment's reasoning is shown, and when history loses it.
+pub type Showing = (Shown, Dropped);
+
+/// One model family's messages, both directions. What stands before the first message (the header)
+/// the template itself prints, once for all conversations that begin alike.
 pub trait Family: Format {
-    /// Everything before the first ordinary item: instructions, tools, and the chain's leading
-    /// system and developer items.
-    fn header(&self, header: &Header, leading: &[&str], sink: &mut dyn Sink);
+    /// Whether it renders these messages as the template does. A conversation with others in it is
+    /// the template's, from there on.
+    fn takes(&self, groups: &[Group], before: Before) -> bool;
 
     /// One message, closed.
-    fn message(&self, message: &Message, shown: Shown, sink: &mut dyn Sink);
+    fn message(&self, message: &Message, shown: Shown, before: Before, sink: &mut dyn Sink);
 
-    /// The opening of the assistant's message that asks the model to speak.
-    fn generation_prompt(&self, thinking: bool, sink: &mut dyn Sink);
+    /// What asks the model to speak.
+    fn generation_prompt(&self, thinking: bool, before: Before, sink: &mut dyn Sink);
 
-    /// What stands between sampled ids and the next message; `closed` when they ended in
-    /// [`close_id`](Self::close_id).
-    fn closer(&self, closed: bool, sink: &mut dyn Sink);
+    /// When history loses what the generation prompt adds to the [`opening`](Self::opening).
+    fn prompt_dropped(&self, thinking: bool) -> Dropped;
 
-    /// The control token that ends an assistant's message.
-    fn close_id(&self) -> TokenId;
+    /// The opening of a message of the model's as history shows it when its reasoning is gone.
+    fn opening(&self, before: Before, sink: &mut dyn Sink);
+
+    /// What stands between sampled ids and the next message.
+    fn closer(&self, end: End, sink: &mut dyn Sink);
+
+    /// What history has in place of a stop token that ended sampled ids (law 2), perhaps within
+    /// reasoning; None for nothing.
+    fn close_of(&self, stop: TokenId, thinking: bool) -> Option<TokenId>;
 
     /// Every control token that renders write, where prompts are cut.
     fn control_ids(&self) -> Vec<TokenId>;
 
-    /// Whether the prompt of a turn without thinking carries an empty reasoning block, which the
-    /// template drops as soon as anything follows.
-    fn marks_no_thinking(&self) -> bool;
+    /// How each message shows its reasoning, and when history loses it, behind `before`.
+    fn shows(&self, groups: &[Group], before: Before) -> Vec<Showing>;
+
+    /// Whether what is lost at `dropped` goes now.
+    ///
+    /// The rule of most: with a query; and reasoning is not shown before the first one.
+    fn loses(&self, dropped: Dropped, news: News) -> bool {
+        match dropped {
+            Dropped::Never => false,
+            Dropped::OnQuery => news.asks || (!news.asked && news.follows),
+            Dropped::OnNext => news.follows,
+        }
+    }
+
+    /// Which of the sampled `ids` history loses, where `reasoning` is what the parser found, its
+    /// markers included.
+    fn lost(&self, ids: &[TokenId], reasoning: Range<usize>) -> Range<usize>;
 
     /// Whether this user message is a question, and not a tool's output in disguise.
     fn is_query(&self, text: &str) -> bool;
+
+    /// Whether this message is a user's question.
+    fn asks(&self, message: &Message) -> bool {
+        matches!(message, Message::Plain { role: Role::User, text } if self.is_query(text))
+    }
 
     /// Reads a message that a client brought as the template would: some find reasoning inside the
     /// text of an answer.
@@ -186,20 +296,22 @@ pub trait Family: Format {
 }
 
 /// Who renders a profile's prompts.
-pub enum Renderer {
-    /// A family's own renderer: a turn costs what is new in it.
-    Native(Box<dyn Family>),
-    /// The model's template over the whole conversation, of which only what changed is encoded.
-    Generic(Box<Generic>),
+pub struct Renderer {
+    /// A family's own renderer, where one prints what the template prints: a turn costs what is new
+    /// in it.
+    pub native: Option<Box<dyn Family>>,
+    /// The model's template over the whole conversation, of which only what changed is encoded. It
+    /// prints every header, and whatever the native renderer does not take.
+    pub generic: Generic,
 }
 
 impl Renderer {
     /// What the output is read with.
     #[must_use]
     pub fn format(&self) -> &dyn Format {
-        match self {
-            Self::Native(family) => family.as_ref(),
-            Self::Generic(generic) => generic.as_ref(),
+        match &self.native {
+            Some(family) => family.as_ref(),
+            None => &self.generic,
         }
     }
 }

@@ -5,75 +5,110 @@
 //! tool loop with and without reasoning and text, parallel calls and outputs, a question after
 //! reasoning, late system messages, text with newlines at both ends, and an answer at the end.
 
+use std::slice;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use crate::error::{Error, Result};
-use crate::family::Family;
-use crate::family::chatml::{ChatMl, text_of};
-use crate::family::generic::Template;
-use crate::family::render::{Group, Message, group, shows};
+use crate::family::generic::{Conversation, Generic, shown};
+use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, group, name_among};
+use crate::family::{Before, Family, Last, Shown};
 use crate::header::{Header, RawHeader};
 use crate::item::{Item, Role};
+use crate::tokenizer::Vocabulary;
 
-/// How a template is given the arguments of a call. Some print them as they are, others as JSON,
-/// and those would quote a text; servers give each what it needs. A renderer that keeps the bytes
-/// agrees with the latter where the bytes are as Python spells JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arguments {
-    AsText,
-    AsObject,
-}
+/// A call's arguments in the spelling that templates print: as they are, or as Python spells JSON. A
+/// renderer that keeps the bytes agrees with the latter where they are spelled so.
+const AS_TEXT: &str = r#"{"path":  "a"}"#;
+const AS_OBJECT: &str =
+    r#"{"path": "a\n", "n": [1, 2.5, null], "b": true, "m": {"é": []}, "s": ""}"#;
 
-impl Arguments {
-    fn sample(self) -> &'static str {
-        match self {
-            Self::AsText => r#"{"path":  "a"}"#,
-            Self::AsObject => r#"{"path": "a", "n": [1, 2.5, null]}"#,
-        }
-    }
-
-    fn given(self, arguments: &str) -> Value {
-        match self {
-            Self::AsText => Value::from(arguments),
-            Self::AsObject => serde_json::from_str(arguments).unwrap_or_default(),
-        }
-    }
-}
-
-/// Whether `dialect` and `template` print the same text for every probe.
+/// Whether `family` and the template print the same for every probe.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Profile`] with both texts from where they part.
-pub fn agree(dialect: &ChatMl, template: &Template) -> Result<()> {
-    let as_text = agree_with(Arguments::AsText, dialect, template);
-    if as_text.is_err() && agree_with(Arguments::AsObject, dialect, template).is_ok() {
-        return Ok(());
-    }
-    as_text
-}
-
-fn agree_with(arguments: Arguments, dialect: &ChatMl, template: &Template) -> Result<()> {
+pub fn agree(family: &dyn Family, generic: &Generic, vocabulary: &Vocabulary) -> Result<()> {
+    let arguments = if generic.ways().arguments_as_text { AS_TEXT } else { AS_OBJECT };
+    let mut taken = false;
     for tools in [None, Some(TOOLS)] {
+        let header =
+            Header::parse(RawHeader { tools: tools.map(str::as_bytes), ..RawHeader::default() })?;
         for items in conversations(arguments) {
             for (generate, thinking) in [(true, true), (true, false), (false, true)] {
-                let native = native(dialect, &items, tools, generate, thinking)?;
-                let messages = chat(dialect, &items, tools, arguments)?;
-                let functions = functions(dialect, tools)?;
-                let printed = template.render(&messages, functions.as_ref(), generate, thinking)?;
-                if native != printed {
-                    return Err(differ(&native, &printed));
-                }
+                let run = 0..items.len();
+                let conversation = Conversation {
+                    header: &header,
+                    items: &items,
+                    runs: slice::from_ref(&run),
+                    generate,
+                    thinking,
+                    now: 0,
+                };
+                taken |= agrees(family, generic, vocabulary, &conversation)?;
             }
         }
     }
-    Ok(())
+    if taken { Ok(()) } else { Err(Error::profile("the renderer takes none of the probes")) }
+}
+
+/// Whether the family takes the conversation.
+///
+/// # Errors
+/// When it does, and prints it otherwise than the template.
+fn agrees(
+    family: &dyn Family,
+    generic: &Generic,
+    vocabulary: &Vocabulary,
+    conversation: &Conversation<'_>,
+) -> Result<bool> {
+    let items = conversation.items;
+    let leading = items.iter().take_while(|item| item.is_instruction()).count();
+    let (first, rest) = items.split_at(leading);
+    let mut groups = group(rest, leading, &|id| name_among(rest, id));
+    for group in &mut groups {
+        family.read_foreign(&mut group.message);
+    }
+    let last = if leading > 0 { Last::Operator } else { Last::Nobody };
+    let mut before = Before { last, ..Before::default() };
+    if !family.takes(&groups, before) {
+        return Ok(false);
+    }
+    let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
+    let question = generic
+        .spell(|sink| family.message(&question, Shown::Nothing, before, sink), vocabulary)?;
+    let now = conversation.now;
+    let header = generic.header(
+        conversation.header,
+        first,
+        conversation.thinking,
+        now,
+        &question,
+        vocabulary,
+    )?;
+    let Some(header) = header else { return Ok(false) };
+
+    let showings = family.shows(&groups, before);
+    let write = |sink: &mut dyn Sink| {
+        for (Group { message, .. }, (shown, _)) in groups.iter().zip(showings) {
+            family.message(message, shown, before, sink);
+            before = before.and(message, family.asks(message));
+        }
+        if conversation.generate {
+            family.generation_prompt(conversation.thinking, before, sink);
+        }
+    };
+    let native = generic.spell(write, vocabulary)?;
+    let printed = generic.print(conversation, vocabulary)?;
+    let start = printed.end().saturating_sub(native.len());
+    let theirs = printed.bytes(start..printed.end());
+    if native == theirs && printed.encode(0..start, vocabulary)? == header {
+        return Ok(true);
+    }
+    Err(differ(&shown(&native, vocabulary), &printed.shown(vocabulary)))
 }
 
 const TOOLS: &str = r#"[{"type":"function","name":"read_file","description":"Read \"é\" <b>","parameters":{"type":"object","properties":{"path":{"type":"string"},"n":{"type":"number","minimum":0.5}},"required":["path"]}},{"type":"function","name":"ls"}]"#;
 
-fn conversations(arguments: Arguments) -> Vec<Vec<Arc<Item>>> {
+fn conversations(arguments: &str) -> Vec<Vec<Arc<Item>>> {
     let say = |role, text: &str| Item::Message { role, text: text.to_owned() };
     let user = |text| say(Role::User, text);
     let system = |text| say(Role::System, text);
@@ -82,7 +117,7 @@ fn conversations(arguments: Arguments) -> Vec<Vec<Arc<Item>>> {
     let call = |id: &str, name: &str| Item::Call {
         call_id: id.to_owned(),
         name: name.to_owned(),
-        arguments: arguments.sample().to_owned(),
+        arguments: arguments.to_owned(),
     };
     let output =
         |id: &str, text: &str| Item::Output { call_id: id.to_owned(), text: text.to_owned() };
@@ -129,119 +164,17 @@ fn conversations(arguments: Arguments) -> Vec<Vec<Arc<Item>>> {
     conversations.into_iter().map(|items| items.into_iter().map(Arc::new).collect()).collect()
 }
 
-fn parse_header(tools: Option<&str>) -> Result<Arc<Header>> {
-    Header::parse(RawHeader { tools: tools.map(str::as_bytes), ..RawHeader::default() })
-}
-
-fn split_leading(items: &[Arc<Item>]) -> (Vec<&str>, &[Arc<Item>]) {
-    let leading = items.iter().take_while(|item| item.is_instruction()).count();
-    let (first, rest) = items.split_at(leading);
-    (first.iter().map(|item| item.text()).collect(), rest)
-}
-
-fn native(
-    dialect: &ChatMl,
-    items: &[Arc<Item>],
-    tools: Option<&str>,
-    generate: bool,
-    thinking: bool,
-) -> Result<String> {
-    let header = parse_header(tools)?;
-    let (leading, rest) = split_leading(items);
-    let groups = group(rest, leading.len());
-    let shown = shows(dialect, &groups, false);
-    Ok(text_of(|sink| {
-        dialect.header(&header, &leading, sink);
-        for (group, (shown, _)) in groups.iter().zip(shown) {
-            dialect.message(&group.message, shown, sink);
-        }
-        if generate {
-            dialect.generation_prompt(thinking, sink);
-        }
-    }))
-}
-
-/// The conversation as the template is given it.
-fn chat(
-    dialect: &ChatMl,
-    items: &[Arc<Item>],
-    tools: Option<&str>,
-    arguments: Arguments,
-) -> Result<Value> {
-    let (leading, rest) = split_leading(items);
-    let mut systems: Vec<String> = leading.into_iter().map(str::to_owned).collect();
-    if tools.is_some() && !dialect.declares_tools() {
-        let block = dialect.tools_block(parse_header(tools)?.as_ref());
-        match systems.first_mut() {
-            Some(first) => *first = format!("{first}\n\n{block}"),
-            None => systems.push(block),
-        }
-    }
-    let system = |text: &String| json!({"role": "system", "content": text});
-    let mut messages: Vec<Value> = systems.iter().map(system).collect();
-    for group in group(rest, 0) {
-        messages.extend(chat_messages(dialect, &group, arguments));
-    }
-    Ok(Value::Array(messages))
-}
-
-/// The tools as the template is given them; none where it is fed our block instead.
-fn functions(dialect: &ChatMl, tools: Option<&str>) -> Result<Option<Value>> {
-    if tools.is_none() || !dialect.declares_tools() {
-        return Ok(None);
-    }
-    let header = parse_header(tools)?;
-    let declared = header.tools.iter();
-    let declared =
-        declared.filter_map(|tool| serde_json::from_str::<Value>(&tool.declaration).ok());
-    Ok(Some(declared.collect()))
-}
-
-fn chat_messages(dialect: &ChatMl, group: &Group, form: Arguments) -> Vec<Value> {
-    let declares = dialect.declares_tools();
-    match &group.message {
-        Message::Plain { role, text } => {
-            let role = if *role == Role::User { "user" } else { "system" };
-            vec![json!({"role": role, "content": text})]
-        }
-        Message::Assistant { text, calls, .. } if !declares => {
-            let text = dialect.answer_text(text.as_deref().unwrap_or_default(), calls);
-            vec![json!({"role": "assistant", "content": text})]
-        }
-        Message::Assistant { reasoning, text, calls } => {
-            let mut message =
-                json!({"role": "assistant", "content": text.as_deref().unwrap_or_default()});
-            if let Some(reasoning) = reasoning {
-                message["reasoning_content"] = json!(reasoning);
-            }
-            if !calls.is_empty() {
-                let call = |(name, arguments): &(String, String)| {
-                    let arguments = form.given(arguments);
-                    json!({"type": "function", "function": {"name": name, "arguments": arguments}})
-                };
-                message["tool_calls"] = calls.iter().map(call).collect();
-            }
-            vec![message]
-        }
-        Message::Outputs(outputs) if !declares => {
-            vec![json!({"role": "user", "content": dialect.outputs_text(outputs)})]
-        }
-        Message::Outputs(outputs) => {
-            outputs.iter().map(|output| json!({"role": "tool", "content": output})).collect()
-        }
-    }
-}
-
 fn differ(native: &str, printed: &str) -> Error {
-    let same = native.bytes().zip(printed.bytes()).take_while(|(a, b)| a == b).count();
-    let from = |text: &str| -> String {
-        let start = (0..=same.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
-        text[start.unwrap_or(0)..].chars().take(60).collect()
+    let same = native.bytes().rev().zip(printed.bytes().rev()).take_while(|(a, b)| a == b).count();
+    let until = |text: &str| -> String {
+        let end = text.len() - same.min(text.len());
+        let end = (end..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+        let last: Vec<char> = text[..end].chars().rev().take(60).collect();
+        last.into_iter().rev().collect()
     };
     Error::profile(format!(
-        "the chat template is not the ChatML that turnwire renders: it prints {:?} where {:?} was \
-         expected",
-        from(printed),
-        from(native)
+        "no renderer prints what the chat template does: where it prints {:?}, {:?} was expected",
+        until(printed),
+        until(native)
     ))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::chain::Dropped;
 use crate::error::Result;
 use crate::family::marker::Marker;
-use crate::family::{Family, Shown};
+use crate::family::{Before, Family, Showing, Shown};
 use crate::item::{Item, Role};
 use crate::token::TokenId;
 use crate::tokenizer::{Place, Vocabulary};
@@ -23,7 +23,10 @@ pub trait Sink {
     fn marker(&mut self, marker: &Marker);
 }
 
-/// Collects text, as a template would print it. For probes and golden tests.
+/// What a user says to find the end of a header.
+pub const HEADER_QUESTION: &str = "probe_question";
+
+/// Collects text, as a template would print it.
 #[derive(Debug, Default)]
 pub struct TextSink(pub String);
 
@@ -35,6 +38,14 @@ impl Sink for TextSink {
     fn marker(&mut self, marker: &Marker) {
         self.0.push_str(marker.content());
     }
+}
+
+/// What `write` renders, as text.
+#[must_use]
+pub fn text_of(write: impl FnOnce(&mut dyn Sink)) -> String {
+    let mut sink = TextSink::default();
+    write(&mut sink);
+    sink.0
 }
 
 /// Collects ids: runs are encoded when a control token ends them.
@@ -120,8 +131,20 @@ pub enum Message {
         calls: Vec<(String, String)>,
     },
     /// Adjacent tool outputs.
-    Outputs(Vec<String>),
+    Outputs(Vec<Answered>),
 }
+
+/// One tool's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// The function that was called; empty where nobody knows.
+    pub name: String,
+    /// What it returned.
+    pub text: String,
+}
+
+/// Finds the name of the function that a call with this id called.
+pub type NameOf<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A message and the items that it came from (indices into the chain).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +156,7 @@ pub struct Group {
 }
 
 impl Group {
-    fn of(index: usize, item: &Item) -> Self {
+    fn of(index: usize, item: &Item, name_of: NameOf<'_>) -> Self {
         let assistant = |reasoning, text, calls| Message::Assistant { reasoning, text, calls };
         let message = match item {
             Item::Message { role: Role::Assistant, text } => {
@@ -144,22 +167,18 @@ impl Group {
             Item::Call { name, arguments, .. } => {
                 assistant(None, None, vec![(name.clone(), arguments.clone())])
             }
-            Item::Output { text, .. } => Message::Outputs(vec![text.clone()]),
+            Item::Output { .. } => Message::Outputs(answered(item, name_of).into_iter().collect()),
         };
         Self { items: index..index + 1, message }
     }
 
-    /// Whether it is a user's question, in the family's eyes.
-    #[must_use]
-    pub fn is_query(&self, family: &dyn Family) -> bool {
-        matches!(&self.message, Message::Plain { role: Role::User, text } if family.is_query(text))
-    }
-
     /// Adds the item if it belongs to the same message: reasoning, text and calls in that order,
     /// since a template has one place for each (D5; docs/decisions/0002).
-    pub fn join(&mut self, item: &Item) -> bool {
+    pub fn join(&mut self, item: &Item, name_of: NameOf<'_>) -> bool {
         match (&mut self.message, item) {
-            (Message::Outputs(outputs), Item::Output { text, .. }) => outputs.push(text.clone()),
+            (Message::Outputs(outputs), Item::Output { .. }) => {
+                outputs.extend(answered(item, name_of));
+            }
             (
                 Message::Assistant { text: slot @ None, calls, .. },
                 Item::Message { role: Role::Assistant, text },
@@ -174,41 +193,48 @@ impl Group {
     }
 }
 
+fn answered(item: &Item, name_of: NameOf<'_>) -> Option<Answered> {
+    let Item::Output { call_id, text } = item else { return None };
+    Some(Answered { name: name_of(call_id).unwrap_or_default(), text: text.clone() })
+}
+
 /// The messages that `items` form; `first` is the chain's index of the first of them.
 #[must_use]
-pub fn group(items: &[Arc<Item>], first: usize) -> Vec<Group> {
+pub fn group(items: &[Arc<Item>], first: usize, name_of: NameOf<'_>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (offset, item) in items.iter().enumerate() {
-        if !groups.last_mut().is_some_and(|last| last.join(item)) {
-            groups.push(Group::of(first + offset, item));
+        if !groups.last_mut().is_some_and(|last| last.join(item, name_of)) {
+            groups.push(Group::of(first + offset, item, name_of));
         }
     }
     groups
 }
 
-/// How each message shows its reasoning, and when history loses it. `asked` says whether a query
-/// stands before `groups`.
-///
-/// The rule is the one of thinking templates (Qwen 3): reasoning is shown behind the last query
-/// only; and an answer that is the very last message shows even an empty reasoning block.
+/// The name of the function that a call among `items` called.
 #[must_use]
-pub fn shows(family: &dyn Family, groups: &[Group], asked: bool) -> Vec<(Shown, Dropped)> {
-    let last_query = groups.iter().rposition(|group| group.is_query(family));
+pub fn name_among(items: &[Arc<Item>], id: &str) -> Option<String> {
+    items.iter().rev().find_map(|item| match item.as_ref() {
+        Item::Call { call_id, name, .. } if call_id == id => Some(name.clone()),
+        _ => None,
+    })
+}
+
+/// Shows every answer's reasoning by what `rule` says of it: of the reasoning item, where there is
+/// one, of whether the answer stands behind the last query, and of whether it is the last message.
+#[must_use]
+pub fn shows_in_cycle(
+    family: &dyn Family,
+    groups: &[Group],
+    before: Before,
+    rule: impl Fn(Option<&str>, bool, bool) -> Showing,
+) -> Vec<Showing> {
+    let last_query = groups.iter().rposition(|group| family.asks(&group.message));
     let shown = |(index, group): (usize, &Group)| {
         let Message::Assistant { reasoning, .. } = &group.message else {
             return (Shown::Nothing, Dropped::Never);
         };
-        let in_cycle = last_query.map_or(asked, |query| index > query);
-        let reasons = reasoning.as_ref().is_some_and(|text| !text.is_empty());
-        if !family.drops_reasoning() || !in_cycle {
-            (Shown::Nothing, Dropped::Never)
-        } else if reasons {
-            (Shown::Reasoning, Dropped::OnQuery)
-        } else if index + 1 == groups.len() {
-            (Shown::Reasoning, Dropped::OnNext)
-        } else {
-            (Shown::Nothing, Dropped::Never)
-        }
+        let in_cycle = last_query.map_or(before.asked, |query| index > query);
+        rule(reasoning.as_deref(), in_cycle, index + 1 == groups.len())
     };
     groups.iter().enumerate().map(shown).collect()
 }
@@ -239,7 +265,8 @@ mod tests {
         .into_iter()
         .map(Arc::new)
         .collect();
-        let ranges: Vec<_> = group(&items, 10).into_iter().map(|group| group.items).collect();
+        let ranges: Vec<_> =
+            group(&items, 10, &|_| None).into_iter().map(|group| group.items).collect();
         assert_eq!(ranges, [10..14, 14..15, 15..17, 17..18]);
     }
 }

@@ -14,17 +14,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use memchr::memmem;
 
-use super::{Laid, OpenRequest, lay, segment};
-use crate::chain::{Dropped, Imprint, Lineage, Meter, Node, Segment, Tail};
+use super::{Asked, Laid, lay, segment};
+use crate::chain::{Dropped, Imprint, Lineage, Node, Segment, Tail};
 use crate::error::Result;
+use crate::family::Before;
 use crate::family::generic::{Conversation, Generic, Script, spell};
-use crate::header::Header;
-use crate::item::Item;
 use crate::profile::Profile;
 use crate::token::{Origin, SpanKind};
 use crate::tokenizer::Vocabulary;
@@ -40,19 +37,11 @@ const GUESSES: usize = 4;
 ///
 /// # Errors
 /// `invalid_value` at `input` when the template refuses the conversation.
-pub(super) fn open(
-    profile: &Profile,
-    generic: &Generic,
-    parent: Option<&Node>,
-    header: &Header,
-    items: &[Arc<Item>],
-    meter: &Meter,
-    request: OpenRequest<'_>,
-) -> Result<Opened> {
+pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Result<Opened> {
+    let Asked { parent, header, items, meter, began, request } = asked;
     let (mut all, outputs) = parent.map(Node::turns).unwrap_or_default();
     let known = all.len();
     all.extend(items.iter().cloned());
-    let began = parent.map(|node| node.parts().began).or(request.now).unwrap_or_else(now);
     let conversation = Conversation {
         header,
         items: &all,
@@ -101,7 +90,8 @@ pub(super) fn open(
         prefix_len,
         rendered,
         leading: 0,
-        has_query: false,
+        before: Before::default(),
+        printed: true,
         dropped: Dropped::Never,
         thinking: request.thinking,
         generate: request.generate,
@@ -110,11 +100,6 @@ pub(super) fn open(
         began,
         reencoded,
     })
-}
-
-fn now() -> i64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(elapsed.as_secs()).unwrap_or_default()
 }
 
 /// The stretches of a chain's items within which adjacent ones form one message: each turn's

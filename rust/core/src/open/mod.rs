@@ -11,11 +11,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use self::native::Plan;
 use crate::chain::{Budget, Dropped, Imprint, Index, Meter, Node, Segment, Tape, View};
 use crate::error::{Error, Result, excerpt};
-use crate::family::Renderer;
+use crate::family::Before;
 use crate::header::{Header, RawHeader, ToolChoice};
 use crate::item::{Item, parse_input};
 use crate::profile::Profile;
@@ -43,6 +43,19 @@ pub struct OpenRequest<'a> {
     pub now: Option<i64>,
     /// Who may find this conversation again, and whose it may find; None to do neither.
     pub scope: Option<&'a Arc<[u8]>>,
+}
+
+/// What a prompt is made for.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    parent: Option<&'a Node>,
+    header: &'a Arc<Header>,
+    /// What is new.
+    items: &'a [Arc<Item>],
+    meter: &'a Meter,
+    /// When the conversation began.
+    began: i64,
+    request: OpenRequest<'a>,
 }
 
 /// Every chain of one profile. Cheap to share. Nodes keep their ancestors alive; the index keeps
@@ -113,14 +126,15 @@ impl Chains {
             _ => None,
         };
         let (profile, meter) = (self.profile.as_ref(), self.index.meter());
-        let opened = match profile.renderer() {
-            Renderer::Native(family) => {
-                Plan::new(profile, family.as_ref(), parent, &header, &items)?
-                    .render(profile, meter, request)?
-            }
-            Renderer::Generic(generic) => {
-                generic::open(profile, generic, parent, &header, &items, meter, request)?
-            }
+        let began = parent.map(|node| node.parts().began).or(request.now).unwrap_or_else(now);
+        let asked = Asked { parent, header: &header, items: &items, meter, began, request };
+        let native = match profile.renderer().native.as_deref() {
+            Some(family) => native::open(profile, family, asked)?,
+            None => None,
+        };
+        let opened = match native {
+            Some(opened) => opened,
+            None => generic::open(profile, &profile.renderer().generic, asked)?,
         };
         Ok(Turn::new(TurnParts {
             profile: Arc::clone(&self.profile),
@@ -153,6 +167,11 @@ impl Chains {
         self.index.keep_header(scope, &header);
         Ok(header)
     }
+}
+
+fn now() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_secs()).unwrap_or_default()
 }
 
 /// The chain's calls that still wait for an output, once `items` have come.
@@ -248,6 +267,7 @@ fn segment(ids: Vec<u32>, kind: SpanKind, items: Range<usize>) -> Segment {
         glue: false,
         origin: Origin::Rendered,
         imprint: Imprint::default(),
+        before: Before::default(),
     }
 }
 

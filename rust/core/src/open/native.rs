@@ -4,19 +4,37 @@
 
 use std::sync::Arc;
 
-use super::{Laid, OpenRequest, lay, segment};
-use crate::chain::{Dropped, Meter, Node, Segment, Tail};
+use super::{Asked, Laid, OpenRequest, lay, segment};
+use crate::chain::{Dropped, Node, Segment, Tail};
 use crate::error::Result;
-use crate::family::render::{Group, Sink, group, shows};
-use crate::family::{Family, Shown};
-use crate::header::Header;
+use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, group, name_among};
+use crate::family::{Before, End, Family, Last, News, Showing, Shown};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
 use crate::token::SpanKind;
 use crate::turn::{Kind, Opened};
 
+/// Opens a turn by the family's renderer; None where the conversation is the template's: it already
+/// was, the family does not take what is new, or the header does not stand by itself.
+///
+/// # Errors
+/// When the encoder fails.
+pub(super) fn open(
+    profile: &Profile,
+    family: &dyn Family,
+    asked: Asked<'_>,
+) -> Result<Option<Opened>> {
+    if asked.parent.is_some_and(|node| node.parts().printed) {
+        return Ok(None);
+    }
+    match Plan::new(profile, family, asked)? {
+        Some(plan) => plan.render(profile, asked).map(Some),
+        None => Ok(None),
+    }
+}
+
 /// What of the parent's tokens stays, and what is to be rendered behind it.
-pub(super) struct Plan<'a> {
+struct Plan<'a> {
     family: &'a dyn Family,
     parent: Option<&'a Node>,
     kind: Kind,
@@ -26,23 +44,21 @@ pub(super) struct Plan<'a> {
     moved: Vec<Segment>,
     /// To be rendered, in order.
     groups: Vec<Group>,
-    shown: Vec<(Shown, Dropped)>,
+    shown: Vec<Showing>,
     leading: usize,
     /// The header's segment, when it is another than the parent's, and whether it had to be rendered.
     header: Option<(Segment, bool)>,
-    has_query: bool,
+    /// What stands before the groups.
+    before: Before,
     /// The soonest that what stays or moves loses reasoning.
     dropped: Dropped,
+    /// Whether the last message has just lost its reasoning.
+    closer_loses: bool,
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn new(
-        profile: &Profile,
-        family: &'a dyn Family,
-        parent: Option<&'a Node>,
-        header: &Arc<Header>,
-        items: &[Arc<Item>],
-    ) -> Result<Self> {
+    fn new(profile: &Profile, family: &'a dyn Family, asked: Asked<'a>) -> Result<Option<Self>> {
+        let Asked { parent, items, .. } = asked;
         let seen = parent.map_or(0, Node::item_count);
         // The leading run is the header's, but only in the turn that brings the first item: later
         // system items render the same as messages of their own.
@@ -52,32 +68,34 @@ impl<'a> Plan<'a> {
             0
         };
         let leading = parent.map_or(0, |node| node.parts().leading) + new_leading;
-        let mut groups = group(&items[new_leading..], seen + new_leading);
+        let ordinary = &items[new_leading..];
 
-        let joined = parent.and_then(|node| joined(node, &items[new_leading..]));
-        if let Some((joined, _)) = &joined {
-            groups.clone_from(joined);
-        }
+        let joined = parent.and_then(|node| joined(node, ordinary));
+        let (mut groups, mut before) = if let Some(joined) = &joined {
+            (joined.groups.clone(), joined.before)
+        } else {
+            let before = parent.map(|node| node.parts().before).unwrap_or_default();
+            (grouped(parent, ordinary, seen + new_leading), before)
+        };
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }
-        let asked = parent.is_some_and(|node| node.parts().has_query);
-        let asks = groups.iter().any(|group| group.is_query(family));
-        let shown = shows(family, &groups, asked);
-
-        // Reasoning goes when a query comes, and is not shown before the first one.
-        let follows = !groups.is_empty();
-        let goes = |dropped: Dropped| match dropped {
-            Dropped::Never => false,
-            Dropped::OnQuery => asks || (!asked && follows),
-            Dropped::OnNext => follows,
+        if !family.takes(&groups, before) {
+            return Ok(None);
+        }
+        if before.last == Last::Nobody && leading > 0 {
+            before.last = Last::Operator;
+        }
+        let shown = family.shows(&groups, before);
+        let news = News {
+            asks: groups.iter().any(|group| family.asks(&group.message)),
+            asked: before.asked,
+            follows: !groups.is_empty(),
         };
-        let new_header =
-            parent.is_none_or(|node| new_leading > 0 || !header.renders_as(&node.parts().header));
-        let header = if new_header {
-            Some(render_header(profile, family, parent, header, leading, items)?)
-        } else {
-            None
+        let header = match header(profile, family, asked, leading, new_leading > 0)? {
+            Headed::Same => None,
+            Headed::Other(segment, rendered) => Some((segment, rendered)),
+            Headed::Unseparable => return Ok(None),
         };
         let mut plan = Self {
             family,
@@ -89,23 +107,24 @@ impl<'a> Plan<'a> {
             shown,
             leading,
             header,
-            has_query: asked || asks,
+            before,
             dropped: parent.map_or(Dropped::Never, |node| node.parts().dropped),
+            closer_loses: family.loses(Dropped::OnQuery, news),
         };
         let Some(node) = parent else {
             plan.kind = Kind::Cold;
-            return Ok(plan);
+            return Ok(Some(plan));
         };
         if plan.header.is_some() {
             plan.kind = Kind::Rebase;
-        } else if joined.is_some() || goes(node.parts().dropped) {
+        } else if joined.is_some() || family.loses(node.parts().dropped, news) {
             plan.kind = Kind::Rewind;
         } else {
-            return Ok(plan);
+            return Ok(Some(plan));
         }
-        let end = joined.map(|(_, first_token)| first_token);
-        plan.rewrite(profile, node, end, goes)?;
-        Ok(plan)
+        let end = joined.map(|joined| joined.first_token);
+        plan.rewrite(profile, node, end, news)?;
+        Ok(Some(plan))
     }
 
     /// Sorts the parent's segments into those that stay and those that move or change. A full walk
@@ -115,7 +134,7 @@ impl<'a> Plan<'a> {
         profile: &Profile,
         node: &Node,
         end: Option<usize>,
-        goes: impl Fn(Dropped) -> bool,
+        news: News,
     ) -> Result<()> {
         let lineage = node.lineage();
         let mut position = 0;
@@ -130,7 +149,7 @@ impl<'a> Plan<'a> {
             if self.header.is_some() && segment.kind == SpanKind::Header {
                 continue;
             }
-            let changed = if goes(segment.dropped) {
+            let changed = if self.family.loses(segment.dropped, news) {
                 Some(without_reasoning(profile, self.family, node, segment)?)
             } else {
                 None
@@ -147,12 +166,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    pub(super) fn render(
-        self,
-        profile: &Profile,
-        meter: &Meter,
-        request: OpenRequest<'_>,
-    ) -> Result<Opened> {
+    fn render(self, profile: &Profile, asked: Asked<'_>) -> Result<Opened> {
+        let Asked { meter, began, request, .. } = asked;
         let family = self.family;
         let tail = self.parent.map_or(Tail::Empty, |node| node.parts().tail);
         let fresh = self.header.as_ref().filter(|(_, rendered)| *rendered);
@@ -162,25 +177,31 @@ impl<'a> Plan<'a> {
         segments.extend(self.moved);
         let moved = segments.len();
         let mut dropped = self.dropped;
+        let mut before = self.before;
 
         let follows = request.generate || !self.groups.is_empty();
-        if follows && matches!(tail, Tail::SampledOpen | Tail::SampledClosed) {
-            let closed = tail == Tail::SampledClosed;
-            let ids = profile.render(|sink| family.closer(closed, sink))?;
-            segments.push(Segment { glue: true, ..segment(ids, SpanKind::Item, 0..0) });
+        if let (Tail::Sampled(end), true) = (tail, follows) {
+            let closer = closer(profile, family, end, self.closer_loses)?;
+            dropped = dropped.max(closer.dropped);
+            segments.extend(Some(closer).filter(|closer| !closer.ids.is_empty()));
         }
         for (group, (shown, when)) in self.groups.iter().zip(&self.shown) {
-            let ids = profile.render(|sink| family.message(&group.message, *shown, sink))?;
+            let message = &group.message;
+            let ids = profile.render(|sink| family.message(message, *shown, before, sink))?;
             dropped = dropped.max(*when);
             segments.push(Segment {
                 dropped: *when,
+                before,
                 ..segment(ids, SpanKind::Item, group.items.clone())
             });
+            before = before.and(message, family.asks(message));
         }
         if request.generate {
-            let prompt = generation_prompt(profile, family, request.thinking)?;
+            let prompt = generation_prompt(profile, family, request.thinking, before)?;
             dropped = dropped.max(prompt.dropped);
-            segments.push(prompt);
+            if !prompt.ids.is_empty() {
+                segments.push(prompt);
+            }
         }
         rendered += segments[moved..].iter().map(|segment| segment.ids.len()).sum::<usize>();
 
@@ -194,49 +215,130 @@ impl<'a> Plan<'a> {
             prefix_len,
             rendered,
             leading: self.leading,
-            has_query: self.has_query,
+            before,
+            printed: false,
             dropped,
             thinking: request.thinking,
             generate: request.generate,
             parallel_tool_calls: request.parallel_tool_calls,
             tail: if follows { Tail::Closed } else { tail },
-            began: 0,
+            began,
             reencoded: 0,
         })
     }
 }
 
-fn render_header(
-    profile: &Profile,
-    family: &dyn Family,
-    parent: Option<&Node>,
-    header: &Header,
-    leading: usize,
-    items: &[Arc<Item>],
-) -> Result<(Segment, bool)> {
-    let known = parent.map(|node| node.items(0..leading)).unwrap_or_default();
-    let missing = leading - known.len();
-    let texts: Vec<&str> = known.iter().chain(&items[..missing]).map(|item| item.text()).collect();
-    let render = || profile.render(|sink| family.header(header, &texts, sink));
-    let (ids, rendered) = header.tokens(&texts, render)?;
-    Ok((Segment { ids, ..segment(Vec::new(), SpanKind::Header, 0..leading) }, rendered))
+/// The messages that `items` form behind `parent`.
+fn grouped(parent: Option<&Node>, items: &[Arc<Item>], first: usize) -> Vec<Group> {
+    group(items, first, &|id| {
+        name_among(items, id).or_else(|| {
+            let call = parent?
+                .find_item(|item| matches!(item, Item::Call { call_id, .. } if call_id == id))?;
+            match call.as_ref() {
+                Item::Call { name, .. } => Some(name.clone()),
+                _ => None,
+            }
+        })
+    })
 }
 
-fn generation_prompt(profile: &Profile, family: &dyn Family, thinking: bool) -> Result<Segment> {
-    let ids = profile.render(|sink| family.generation_prompt(thinking, sink))?;
-    let mut prompt = segment(ids, SpanKind::GenerationPrompt, 0..0);
-    if !thinking && family.marks_no_thinking() {
-        let plain = profile.render(|sink| family.generation_prompt(true, sink))?;
-        prompt.reasoning = plain.len()..prompt.ids.len();
-        prompt.dropped = Dropped::OnNext;
+/// A request's header beside its parent's.
+enum Headed {
+    /// The same tokens.
+    Same,
+    /// Another one, and whether it had to be rendered.
+    Other(Segment, bool),
+    /// The template does not print it apart from the first message.
+    Unseparable,
+}
+
+fn header(
+    profile: &Profile,
+    family: &dyn Family,
+    asked: Asked<'_>,
+    leading: usize,
+    leads_anew: bool,
+) -> Result<Headed> {
+    let Asked { parent, header, items, began, request: OpenRequest { thinking, .. }, .. } = asked;
+    let generic = &profile.renderer().generic;
+    let same = |node: &Node| {
+        let given = |thinking: bool| generic.given(thinking, began);
+        header.renders_as(&node.parts().header) && given(thinking) == given(node.parts().thinking)
+    };
+    if !leads_anew && parent.is_some_and(same) {
+        return Ok(Headed::Same);
+    }
+    let mut all = parent.map(|node| node.items(0..leading)).unwrap_or_default();
+    let missing = leading - all.len();
+    all.extend(items[..missing].iter().cloned());
+    let texts: Vec<&str> = all.iter().map(|item| item.text()).collect();
+    let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
+    let before = Before { last: Last::Operator, ..Before::default() };
+    let vocabulary = profile.vocabulary();
+    let printed = header.tokens(&texts, generic.given(thinking, began), || {
+        let write = |sink: &mut dyn Sink| family.message(&question, Shown::Nothing, before, sink);
+        let question = generic.spell(write, vocabulary)?;
+        generic.header(header, &all, thinking, began, &question, vocabulary)
+    });
+    Ok(match printed? {
+        Some((ids, rendered)) => {
+            let empty = segment(Vec::new(), SpanKind::Header, 0..leading);
+            Headed::Other(Segment { ids, ..empty }, rendered)
+        }
+        None => Headed::Unseparable,
+    })
+}
+
+/// What closes sampled ids. Where it closes reasoning too, history loses that with the reasoning;
+/// `lost` says that it has.
+fn closer(profile: &Profile, family: &dyn Family, end: End, lost: bool) -> Result<Segment> {
+    let write = |end: End| profile.render(|sink| family.closer(end, sink));
+    let mut closer = Segment { glue: true, ..segment(write(end)?, SpanKind::Item, 0..0) };
+    if end == End::Thinking && profile.format().drops_reasoning() {
+        let plain = write(End::Open)?;
+        if lost {
+            closer.ids = plain.into();
+        } else {
+            closer.reasoning = 0..closer.ids.len().saturating_sub(plain.len());
+            closer.dropped = Dropped::OnQuery;
+        }
+    }
+    Ok(closer)
+}
+
+fn generation_prompt(
+    profile: &Profile,
+    family: &dyn Family,
+    thinking: bool,
+    before: Before,
+) -> Result<Segment> {
+    let ids = profile.render(|sink| family.generation_prompt(thinking, before, sink))?;
+    let mut prompt = Segment { before, ..segment(ids, SpanKind::GenerationPrompt, 0..0) };
+    let dropped = family.prompt_dropped(thinking);
+    if dropped != Dropped::Never {
+        let opening = profile.render(|sink| family.opening(before, sink))?;
+        let same = opening.iter().zip(prompt.ids.iter()).take_while(|(a, b)| a == b).count();
+        if same < prompt.ids.len() {
+            prompt.reasoning = same..prompt.ids.len();
+            prompt.dropped = dropped;
+        }
     }
     Ok(prompt)
 }
 
-/// The last message, when the first new item goes on with it: all of the new messages, and where
-/// its tokens begin. Such a message was closed when it was rendered, and is rendered again: text
-/// may not be appended to encoded text.
-fn joined(node: &Node, items: &[Arc<Item>]) -> Option<(Vec<Group>, usize)> {
+/// The last message, when the first new item goes on with it.
+struct Joined {
+    /// All of the new messages.
+    groups: Vec<Group>,
+    /// Where the last message's tokens begin.
+    first_token: usize,
+    /// What stands before it.
+    before: Before,
+}
+
+/// Such a message was closed when it was rendered, and is rendered again: text may not be appended to
+/// encoded text.
+fn joined(node: &Node, items: &[Arc<Item>]) -> Option<Joined> {
     let first = items.first()?;
     let goes_on = !matches!(first.as_ref(), Item::Message { role, .. } if *role != Role::Assistant);
     if !goes_on || node.parts().tail != Tail::Closed {
@@ -248,12 +350,16 @@ fn joined(node: &Node, items: &[Arc<Item>]) -> Option<(Vec<Group>, usize)> {
         return None;
     }
     let mut all = node.items(last.items.clone());
-    let mut group_of_last = group(&all, last.items.start);
-    if !group_of_last.last_mut()?.join(first) {
+    let mut group_of_last = group(&all, last.items.start, &|_| None);
+    if !group_of_last.last_mut()?.join(first, &|_| None) {
         return None;
     }
     all.extend(items.iter().cloned());
-    Some((group(&all, last.items.start), node.token_count() - last.ids.len()))
+    Some(Joined {
+        groups: grouped(Some(node), &all, last.items.start),
+        first_token: node.token_count() - last.ids.len(),
+        before: last.before,
+    })
 }
 
 /// A segment as history has it: without its reasoning, and with every other token in place.
@@ -263,15 +369,15 @@ fn without_reasoning(
     node: &Node,
     segment: &Segment,
 ) -> Result<Segment> {
-    let ids: Arc<[u32]> = if segment.kind == SpanKind::Item {
+    let ids: Arc<[u32]> = if segment.reasoning.is_empty() {
         let items = node.items(segment.items.clone());
-        let mut groups = group(&items, segment.items.start);
+        let mut groups = grouped(Some(node), &items, segment.items.start);
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }
         let write = |sink: &mut dyn Sink| {
             for group in &groups {
-                family.message(&group.message, Shown::Nothing, sink);
+                family.message(&group.message, Shown::Nothing, segment.before, sink);
             }
         };
         profile.render(write)?.into()

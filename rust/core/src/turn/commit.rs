@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{Stage, Turn};
 use crate::chain::{Dropped, Imprint, Node, NodeParts, Segment, Tail, Tape};
 use crate::error::{Error, Result};
-use crate::family::Renderer;
 use crate::family::generic::spell;
+use crate::family::{End, Family, Last};
 use crate::item::Item;
 use crate::token::{Origin, SpanKind, TokenId};
 use crate::tokenizer::Piece;
@@ -29,6 +29,7 @@ impl Turn {
         let input_items = items.len();
         let mut dropped = opened.dropped;
         let mut tail = opened.tail;
+        let mut before = opened.before;
         let mut unanswered = std::mem::take(&mut self.unanswered);
         if opened.generate {
             let first_output = self.first_item() + items.len();
@@ -37,6 +38,8 @@ impl Turn {
                 Item::Call { call_id, name, .. } => Some((call_id.clone(), name.clone())),
                 _ => None,
             });
+            let calls: Vec<_> = calls.collect();
+            before = before.and_said(Last::Model, calls.len());
             unanswered.extend(calls);
             // Nobody can answer a call that was cut off in the middle.
             if incomplete {
@@ -46,13 +49,19 @@ impl Turn {
             items.extend(self.outputs.drain(..).map(Arc::new));
 
             let stopped = self.last.is_some_and(|id| self.profile.stops(id));
-            tail = if stopped { Tail::SampledClosed } else { Tail::SampledOpen };
-            if let Renderer::Native(family) = self.profile.renderer() {
+            let thinking = self.parser.ends_thinking();
+            tail = Tail::Sampled(match (thinking, stopped) {
+                (true, _) => End::Thinking,
+                (false, true) => End::Closed,
+                (false, false) => End::Open,
+            });
+            let native = self.native();
+            if let Some((family, stop)) = native.zip(self.last.filter(|_| stopped)) {
                 // Another stop token means the same; history has the family's own (law 2).
-                let close = family.close_id();
-                if stopped && self.last != Some(close) {
+                let close = family.close_of(stop, thinking);
+                if close != Some(stop) {
                     tape.truncate(self.prompt.len() + self.sampled - 1);
-                    tape.extend(&[close]);
+                    tape.extend(close.as_slice());
                 }
             }
             let ids = tape.tail(self.prompt.len());
@@ -65,9 +74,8 @@ impl Turn {
         // has to go on itself before it is worth a second copy of its tokens.
         let keeps_tape = self.parent.as_ref().is_none_or(Node::continue_first);
         let token_count = tape.len();
-        let before = self.parent.as_ref().map_or(0, |node| node.parts().fingerprint);
-        let fingerprint =
-            items.iter().fold(before, |row, item| self.index.extend(row, item.as_ref()));
+        let row = self.parent.as_ref().map_or(0, |node| node.parts().fingerprint);
+        let fingerprint = items.iter().fold(row, |row, item| self.index.extend(row, item.as_ref()));
         // A turn that said nothing, or was cut off while it thought, has the fingerprint of the
         // row before it, which it is not.
         let spoke = !self.opened.generate || items.len() > input_items;
@@ -86,7 +94,9 @@ impl Turn {
             leading: self.opened.leading,
             tail,
             unanswered,
-            has_query: self.opened.has_query,
+            before,
+            thinking: self.opened.thinking,
+            printed: self.opened.printed,
             dropped,
             began: self.opened.began,
             tape: keeps_tape.then_some(tape),
@@ -123,8 +133,9 @@ impl Turn {
             glue: false,
             origin: Origin::Sampled,
             imprint: Imprint::default(),
+            before: self.opened.before,
         };
-        if let Renderer::Native(_) = self.profile.renderer() {
+        if !self.opened.printed {
             return Ok(vec![sampled]);
         }
         let (said, stop) = ids.split_at(ids.len() - usize::from(stopped));
@@ -148,18 +159,27 @@ impl Turn {
         Ok(parts)
     }
 
-    /// The sampled ids that history loses: the reasoning, its markers, and the newlines behind
-    /// them, which the template strips from the answer.
+    /// The renderer of this turn, where it is a family's.
+    fn native(&self) -> Option<&dyn Family> {
+        let native = self.profile.renderer().native.as_deref();
+        native.filter(|_| !self.opened.printed)
+    }
+
+    /// The sampled ids that history loses; on the generic path those that it may lose.
     fn dropped_reasoning(&self, ids: &[TokenId]) -> Range<usize> {
         if !self.profile.format().drops_reasoning() {
             return 0..0;
         }
-        let Some(mut range) = self.parser.reasoning() else { return 0..0 };
+        let Some(range) = self.parser.reasoning() else { return 0..0 };
+        let range = range.start..range.end.min(ids.len());
+        if let Some(family) = self.native() {
+            return family.lost(ids, range);
+        }
+        // The newlines behind it go with it.
         let is_newline = |&&id: &&TokenId| {
             let piece = self.profile.piece(id);
             matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'))
         };
-        range.end += ids[range.end.min(ids.len())..].iter().take_while(is_newline).count();
-        range.start..range.end.min(ids.len())
+        range.start..range.end + ids[range.end..].iter().take_while(is_newline).count()
     }
 }

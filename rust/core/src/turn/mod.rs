@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::chain::{Dropped, Index, Node, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
-use crate::family::{Calls, Delta, OutputParser};
+use crate::family::{Before, Calls, Delta, OutputParser};
 use crate::header::{Header, ToolChoice};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
@@ -68,7 +68,9 @@ pub(crate) struct Opened {
     pub(crate) prefix_len: usize,
     pub(crate) rendered: usize,
     pub(crate) leading: usize,
-    pub(crate) has_query: bool,
+    pub(crate) before: Before,
+    /// See [`NodeParts::printed`].
+    pub(crate) printed: bool,
     pub(crate) dropped: Dropped,
     pub(crate) thinking: bool,
     pub(crate) generate: bool,

@@ -14,7 +14,7 @@ use super::ways::{Systems, Ways};
 use crate::error::{Error, Result};
 use crate::family::hermes;
 use crate::family::marker::{Marker, Markers};
-use crate::family::render::{TextSink, group};
+use crate::family::render::{Sink as _, TextSink, group};
 use crate::header::Header;
 use crate::item::{Item, Role};
 use crate::json;
@@ -110,7 +110,7 @@ fn messages<'t>(
     let mut names: HashMap<&str, &str> = HashMap::new();
     for run in conversation.runs {
         let items = conversation.items.get(run.clone()).unwrap_or_default();
-        for group in group(items, run.start) {
+        for group in group(items, run.start, &|_| None) {
             let mut assistant: Option<Message> = None;
             for index in group.items {
                 let Some(item) = conversation.items.get(index) else { continue };
@@ -184,7 +184,7 @@ fn spell_out<'t>(
     let settle = |outputs: &mut Vec<String>, spelled: &mut Vec<Message>| {
         if !outputs.is_empty() {
             let mut sink = TextSink::default();
-            hermes::outputs(outputs, &response, &mut sink);
+            hermes::outputs(outputs.iter().map(String::as_str), &response, &mut sink);
             spelled.push(Message::new("user", sink.0));
             outputs.clear();
         }
@@ -204,8 +204,10 @@ fn spell_out<'t>(
             })
             .collect();
         let mut sink = TextSink(message.content);
-        let behind_text = !sink.0.is_empty();
-        hermes::calls(&calls, behind_text, &call, &mut sink);
+        if !(calls.is_empty() || sink.0.is_empty()) {
+            sink.text("\n");
+        }
+        hermes::calls(&calls, &call, &mut sink);
         spelled.push(Message::new(message.role, sink.0));
     }
     settle(&mut outputs, &mut spelled);

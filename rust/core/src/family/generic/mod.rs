@@ -6,8 +6,10 @@
 //! ```
 //!
 //! A turn costs one render of the history here, not of what is new: 2.5 ms for 100,000 tokens. It is
-//! what a model gets whose format no native renderer prints.
+//! what a model gets whose format no native renderer prints, and a conversation that its native
+//! renderer does not take.
 
+use std::slice;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -16,10 +18,10 @@ use crate::family::marker::{Marker, Markers};
 use crate::family::output::form::{BodyForm, CallForm};
 use crate::family::output::harmony::{self, HarmonyMarkers, HarmonyReader};
 use crate::family::output::{OutputFormat, OutputReader, Start};
-use crate::family::render::Sink;
+use crate::family::render::{HEADER_QUESTION, Sink, text_of};
 use crate::family::{Answer, Calls, Format, OutputParser, mint_call_id};
 use crate::header::Header;
-use crate::item::Item;
+use crate::item::{Item, Role};
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
@@ -33,10 +35,14 @@ mod ways;
 
 pub use self::chat::Conversation;
 pub use self::marks::ControlTokens;
+pub(crate) use self::python::is_space;
+use self::script::ScriptSink;
+pub(crate) use self::script::shown;
 pub use self::script::{Script, spell};
+use self::template::Clock;
 pub use self::template::{Given, Template};
-use self::ways::say;
 pub use self::ways::{Systems, Ways};
+use self::ways::{probe_tools, say};
 
 /// A template that is run for every prompt.
 pub struct Generic {
@@ -57,6 +63,8 @@ pub struct Generic {
     prompt_opens_think: bool,
     /// What ends an answer in history, if that is one control token.
     close: Option<TokenId>,
+    clock: Clock,
+    header_tells_thinking: bool,
 }
 
 impl Generic {
@@ -92,14 +100,14 @@ impl Generic {
             None => Marker::Text(content.to_owned()),
         };
         let pair = |open: &str, close: &str| Markers { open: marker(open), close: marker(close) };
-        let thought = ways.sample(&template, true).unwrap_or_default();
+        let thought = ways.sample(&template, true, "").unwrap_or_default();
         let shows_think = ways.reasoning.is_some()
             && between(&thought, "<think>", "</think>").any(|text| text.contains("probe_thought"));
         let in_vocabulary =
             ["<think>", "</think>"].iter().all(|tag| vocabulary.added_id(tag).is_some());
         let harmony = HarmonyMarkers::of(vocabulary)
-            .filter(|_| script::shown(&prompts[1], vocabulary).ends_with("<|start|>assistant"));
-        let asks_to_think = script::shown(&prompts[1], vocabulary);
+            .filter(|_| shown(&prompts[1], vocabulary).ends_with("<|start|>assistant"));
+        let asks_to_think = shown(&prompts[1], vocabulary);
         let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
         let thinks = shows_think || in_vocabulary || prompt_opens_think;
         let think = thinks.then(|| pair("<think>", "</think>"));
@@ -115,6 +123,9 @@ impl Generic {
             let first = script.atoms(0..script.end()).next();
             first.map(|(_, id)| id)
         });
+        let clock = template.clock(&hello);
+        let told = |thinking| template.render(&hello, Some(&probe_tools()), false, thinking).ok();
+        let header_tells_thinking = told(true) != told(false);
         Ok(Self {
             template,
             ways,
@@ -126,6 +137,8 @@ impl Generic {
             harmony,
             prompt_opens_think,
             close,
+            clock,
+            header_tells_thinking,
         })
     }
 
@@ -133,6 +146,80 @@ impl Generic {
     #[must_use]
     pub fn ways(&self) -> &Ways {
         &self.ways
+    }
+
+    /// The template.
+    #[must_use]
+    pub fn template(&self) -> &Template {
+        &self.template
+    }
+
+    /// The form of its calls, where that is known.
+    #[must_use]
+    pub fn call(&self) -> Option<&CallForm> {
+        self.call.as_ref()
+    }
+
+    /// A tool loop as the template prints it, with `text` beside the call.
+    #[must_use]
+    pub fn sample_call(&self, text: &str) -> String {
+        self.ways.sample(&self.template, false, text).unwrap_or_default()
+    }
+
+    /// The tokens of a conversation's header: of what the template prints before the first message.
+    /// `items` are the leading system messages. To find its end, the template is given a user's message
+    /// too, [`HEADER_QUESTION`], which `question` [spells](Self::spell). None when the template
+    /// refuses such a header, or prints it within that message.
+    ///
+    /// # Errors
+    /// When the encoder fails.
+    pub fn header(
+        &self,
+        header: &Header,
+        items: &[Arc<Item>],
+        thinking: bool,
+        now: i64,
+        question: &[u8],
+        vocabulary: &Vocabulary,
+    ) -> Result<Option<Vec<TokenId>>> {
+        let mut all = items.to_vec();
+        let text = HEADER_QUESTION.to_owned();
+        all.push(Arc::new(Item::Message { role: Role::User, text }));
+        let run = 0..all.len();
+        let runs = slice::from_ref(&run);
+        let conversation =
+            Conversation { header, items: &all, runs, generate: false, thinking, now };
+        let Ok(script) = self.print(&conversation, vocabulary) else { return Ok(None) };
+        let end = script.end().saturating_sub(question.len());
+        if !(script.bytes(end..script.end()) == question && script.is_cut(end)) {
+            return Ok(None);
+        }
+        script.encode(0..end, vocabulary).map(Some)
+    }
+
+    /// What a header depends on beside its request: as much of the time as the template shows, and
+    /// whether the model may reason, if a header shows that.
+    #[must_use]
+    pub fn given(&self, thinking: bool, now: i64) -> (i64, bool) {
+        (self.clock.of(now), thinking && self.header_tells_thinking)
+    }
+
+    /// What a family's renderer writes, as a script's bytes.
+    ///
+    /// # Errors
+    /// Never in practice: as [`Script::read`].
+    pub fn spell(
+        &self,
+        write: impl FnOnce(&mut dyn Sink),
+        vocabulary: &Vocabulary,
+    ) -> Result<Vec<u8>> {
+        if !self.compat {
+            let mut sink = ScriptSink::default();
+            write(&mut sink);
+            return Ok(sink.0);
+        }
+        let script = Script::read(text_of(write), &[], &self.control, vocabulary, true)?;
+        Ok(script.bytes(0..script.end()).to_vec())
     }
 
     /// The conversation as the template prints it.
@@ -237,7 +324,10 @@ impl Format for Generic {
                 }
                 _ => return Err(unknown("calls")),
             };
-            hermes::calls(&answer.calls, !text.is_empty(), &markers, sink);
+            if !text.is_empty() {
+                sink.text("\n");
+            }
+            hermes::calls(&answer.calls, &markers, sink);
         }
         if let Some(id) = self.close {
             sink.marker(&Marker::Token(id, String::new()));

@@ -53,7 +53,7 @@ pub(super) fn install(environment: &mut Environment<'static>, marked: bool) {
 }
 
 /// What `str.strip` takes away: white space, and the four separators that Unicode does not call so.
-pub(super) fn is_space(c: char) -> bool {
+pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 

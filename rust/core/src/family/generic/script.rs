@@ -13,6 +13,8 @@ use super::template::{OUTPUT_PER_BYTE, prints_too_much};
 use crate::chain::Imprint;
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::Result;
+use crate::family::marker::Marker;
+use crate::family::render::Sink;
 use crate::token::TokenId;
 use crate::tokenizer::{Place, Vocabulary};
 
@@ -145,6 +147,12 @@ impl Script {
         }
     }
 
+    /// The script as people read it.
+    #[must_use]
+    pub fn shown(&self, vocabulary: &Vocabulary) -> String {
+        shown(&self.bytes, vocabulary)
+    }
+
     /// Where it ends, in bytes.
     #[must_use]
     pub fn end(&self) -> usize {
@@ -250,6 +258,26 @@ impl Script {
     }
 }
 
+/// Collects what a renderer writes as a script's bytes; no text in it spells a control token.
+#[derive(Debug, Default)]
+pub(super) struct ScriptSink(pub(super) Vec<u8>);
+
+impl Sink for ScriptSink {
+    fn text(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn marker(&mut self, marker: &Marker) {
+        match marker {
+            Marker::Token(id, _) => {
+                self.0.push(ATOM);
+                self.0.extend_from_slice(&id.to_le_bytes());
+            }
+            Marker::Text(content) => self.text(content),
+        }
+    }
+}
+
 /// What ids spell, as a script's bytes.
 ///
 /// # Errors
@@ -274,7 +302,7 @@ pub fn spell(ids: &[TokenId], vocabulary: &Vocabulary) -> Result<Vec<u8>> {
 
 /// A script's bytes as people read them.
 #[must_use]
-pub(super) fn shown(bytes: &[u8], vocabulary: &Vocabulary) -> String {
+pub(crate) fn shown(bytes: &[u8], vocabulary: &Vocabulary) -> String {
     let mut text = String::new();
     let mut rest = bytes;
     while let Some(at) = rest.iter().position(|&byte| byte == ATOM) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use chrono::{Local, TimeZone as _};
+use chrono::{Datelike as _, Local, TimeZone as _};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error as TemplateError, ErrorKind, State};
@@ -27,6 +27,29 @@ const WORDS: usize = 200;
 
 /// The name under which a render keeps the conversation's time for `strftime_now`.
 const NOW: &str = "_now";
+
+/// How much of the time a template shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// None.
+    Unseen,
+    /// The date.
+    Day,
+    /// More than that.
+    Second,
+}
+
+impl Clock {
+    /// Equal for times at which the template prints the same.
+    pub(super) fn of(self, now: i64) -> i64 {
+        let day = || Local.timestamp_opt(now, 0).single().map(|time| time.date_naive());
+        match self {
+            Self::Unseen => 0,
+            Self::Day => day().map_or(now, |day| i64::from(day.num_days_from_ce())),
+            Self::Second => now,
+        }
+    }
+}
 
 /// A compiled chat template with the names that Hugging Face gives it.
 pub struct Template {
@@ -100,6 +123,32 @@ impl Template {
             bytes: 0,
         })
         .map_err(|error| Error::profile("The chat template failed").with_source(error))
+    }
+
+    /// How much of the time it shows when it prints `messages`.
+    pub(super) fn clock(&self, messages: &serde_json::Value) -> Clock {
+        // Noon of a day in 2001, a minute and a second later, and the same time days later.
+        const NOON: i64 = 1_000_036_800;
+        let at = |now: i64| {
+            let messages = messages.as_array().into_iter().flatten();
+            self.print(Given {
+                messages: messages.map(|message| Value::from(Serde(message))).collect(),
+                tools: None,
+                generate: false,
+                thinking: true,
+                now,
+                bytes: 0,
+            })
+            .ok()
+        };
+        let printed = at(NOON);
+        if printed != at(NOON + 61) {
+            Clock::Second
+        } else if printed == at(NOON + 40 * 86_400) {
+            Clock::Unseen
+        } else {
+            Clock::Day
+        }
     }
 
     /// What the template prints.

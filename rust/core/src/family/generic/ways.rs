@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use super::template::Template;
 use crate::error::{Error, Result};
+use crate::family::render::Group;
+use crate::family::{Before, Last};
 
 /// What a template takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +137,23 @@ impl Ways {
         printed.is_ok_and(|text| wanted.iter().all(|&word| text.contains(word)))
     }
 
+    /// Whether the template has a place for each of these messages where it stands, so that none must be
+    /// put into another.
+    #[must_use]
+    pub fn place(&self, groups: &[Group], before: Before) -> bool {
+        let mut last = before.last;
+        groups.iter().all(|group| {
+            let after = before.and(&group.message, false).last;
+            let has_place = match after {
+                Last::Operator => self.late_systems && self.systems != Systems::None,
+                Last::User => self.adjacent_users || last != Last::User,
+                _ => true,
+            };
+            last = after;
+            has_place
+        })
+    }
+
     /// Messages whose content is in the form that the template wants.
     #[must_use]
     pub fn given(&self, messages: &[Value]) -> Value {
@@ -167,10 +186,16 @@ impl Ways {
         tool_loop(self.id(), &given, reasoning)
     }
 
-    /// A tool loop as this template prints it: the call in it shows its form.
+    /// A tool loop as this template prints it: the call in it shows its form. `text` stands beside the
+    /// call.
     #[must_use]
-    pub fn sample(&self, template: &Template, reasons: bool) -> Option<String> {
-        let messages = self.tool_loop(self.reasoning.filter(|_| reasons));
+    pub fn sample(&self, template: &Template, reasons: bool, text: &str) -> Option<String> {
+        let mut messages = self.tool_loop(self.reasoning.filter(|_| reasons));
+        messages[1]["content"] = text.into();
+        let arguments = &mut messages[1]["tool_calls"][0]["function"]["arguments"];
+        if arguments.is_object() {
+            arguments["probe_flag"] = true.into();
+        }
         template.render(&self.given(&messages), Some(&probe_tools()), false, true).ok()
     }
 }

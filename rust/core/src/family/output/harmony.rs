@@ -300,6 +300,11 @@ impl OutputParser for HarmonyReader {
         self.reasoning.clone().filter(|range| !range.is_empty())
     }
 
+    /// Every message of this format closes itself.
+    fn ends_thinking(&self) -> bool {
+        false
+    }
+
     fn closed_calls(&self) -> usize {
         self.closed
     }

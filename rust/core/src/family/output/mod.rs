@@ -474,6 +474,10 @@ impl OutputParser for OutputReader {
         }
     }
 
+    fn ends_thinking(&self) -> bool {
+        matches!(self.place, Place::Reasoning)
+    }
+
     fn closed_calls(&self) -> usize {
         self.closed
     }

@@ -5,10 +5,9 @@ use std::str::FromStr;
 
 use crate::detokenize;
 use crate::error::{Error, Result};
-use crate::family::chatml::ChatMl;
 use crate::family::generic::{Generic, Template};
 use crate::family::render::{IdSink, Sink};
-use crate::family::{Answer, Family, Format, Renderer, probe};
+use crate::family::{Answer, Format, Renderer, native};
 use crate::load::{self, Source};
 use crate::token::TokenId;
 use crate::tokenizer::{Piece, Place, Vocabulary};
@@ -87,7 +86,7 @@ impl Profile {
             Template::new(&source.template, &source.bos_token, &source.eos_token, !compat)?;
         let vocabulary = source.vocabulary.as_ref();
         let generic = Generic::learn(template, vocabulary, compat)?;
-        let (native, not_native) = match native(&generic, vocabulary, compat) {
+        let (native, not_native) = match native::choose(&generic, vocabulary, compat) {
             Ok(family) => (Some(family), None),
             Err(reason) => (None, Some(format!("{reason:#}"))),
         };
@@ -262,19 +261,4 @@ impl Profile {
         self.format().answer(answer, &mut sink)?;
         sink.take()
     }
-}
-
-/// The native renderer that prints what the template prints, or why there is none (D6).
-fn native(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>> {
-    let family = ChatMl::detect(generic, vocabulary, compat)?;
-    let cuts = &vocabulary.cuts;
-    for id in family.control_ids() {
-        if !(cuts.before(id) && cuts.after(id)) {
-            return Err(Error::profile(format!(
-                "a prompt cannot be cut exactly at the token {id}"
-            )));
-        }
-    }
-    probe::agree(&family, generic, vocabulary)?;
-    Ok(Box::new(family))
 }

@@ -17,6 +17,7 @@ pub mod chatml;
 pub mod generic;
 pub mod hermes;
 pub mod marker;
+pub mod native;
 pub mod output;
 pub mod probe;
 pub mod render;

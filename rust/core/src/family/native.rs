@@ -1,0 +1,48 @@
+//! Which family's renderer serves a template: the first that prints what the template prints, whatever
+//! either is called (D6).
+
+use super::chatml::ChatMl;
+use super::generic::Generic;
+use super::{Family, probe};
+use crate::error::{Error, Result};
+use crate::tokenizer::Vocabulary;
+
+/// Reads off a template how the family's renderer would have to write. `compat` lets texts steer it.
+type Detect =
+    fn(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>>;
+
+/// Every family, in the order in which they are tried.
+const FAMILIES: [Detect; 1] =
+    [|generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?))];
+
+/// The renderer of `generic`'s template.
+///
+/// # Errors
+/// [`crate::ErrorKind::Profile`] with the reasons why there is none: what each family misses, or where
+/// it parts from the template.
+pub fn choose(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>> {
+    let mut reasons = Vec::new();
+    for detect in FAMILIES {
+        let checked = detect(generic, vocabulary, compat).and_then(|family| {
+            cuts(family.as_ref(), vocabulary)?;
+            probe::agree(family.as_ref(), generic, vocabulary)?;
+            Ok(family)
+        });
+        match checked {
+            Ok(family) => return Ok(family),
+            Err(reason) => reasons.push(format!("{reason:#}")),
+        }
+    }
+    Err(Error::profile(reasons.join("; ")))
+}
+
+/// Whether prompts may be cut at every control token that the family writes.
+fn cuts(family: &dyn Family, vocabulary: &Vocabulary) -> Result<()> {
+    let cuts = &vocabulary.cuts;
+    match family.control_ids().into_iter().find(|&id| !(cuts.before(id) && cuts.after(id))) {
+        Some(id) => {
+            Err(Error::profile(format!("a prompt cannot be cut exactly at the token {id}")))
+        }
+        None => Ok(()),
+    }
+}

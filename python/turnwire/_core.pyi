@@ -198,7 +198,7 @@ class Chains:
         tools: Buffer | None = None,
         tool_choice: Buffer | None = None,
         parallel_tool_calls: bool = True,
-        thinking: bool = True,
+        effort: str | None = None,
         generate: bool = True,
         scope: Buffer | None = None,
         now: int | None = None,
@@ -213,7 +213,9 @@ class Chains:
         (``null`` counts as absent; ``input`` may be a string or an array, empty with a parent). With
         ``generate`` false no generation prompt is rendered and nothing may be pushed. ``now`` is when a
         conversation that begins here began, in seconds since 1970 (None: the clock's): what its
-        template's clock shows in every turn.
+        template's clock shows in every turn. ``effort`` is ``reasoning.effort``: ``none`` asks the model
+        not to think, and the others to think, as much as its template can say; None is the model's own
+        way. A change of it may change the header, and is a rebase then.
 
         Raises RequestError classes that name the parameter, before anything has changed. Releases
         the GIL; may be called from any thread.

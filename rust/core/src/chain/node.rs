@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::chain::{Dropped, Fingerprint, Held, Meter, Segment, Tape, View};
+use crate::family::generic::Thinking;
 use crate::family::{Before, End};
 use crate::header::Header;
 use crate::item::Item;
@@ -56,8 +57,8 @@ pub struct NodeParts {
     pub printed: bool,
     /// The soonest that any segment's reasoning is dropped.
     pub dropped: Dropped,
-    /// Whether the model might reason.
-    pub thinking: bool,
+    /// Whether and how much the model was to think.
+    pub thinking: Thinking,
     /// When the conversation began, in seconds since 1970: what its template's clock shows.
     pub began: i64,
     /// The flat tokens, for the turn that extends this one.

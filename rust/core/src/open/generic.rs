@@ -38,7 +38,8 @@ const GUESSES: usize = 4;
 /// # Errors
 /// `invalid_value` at `input` when the template refuses the conversation.
 pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Result<Opened> {
-    let Asked { parent, header, items, meter, began, request } = asked;
+    let Asked { parent, header, items, meter, began, thinking: (thinking, effort), request } =
+        asked;
     let (mut all, outputs) = parent.map(Node::turns).unwrap_or_default();
     let known = all.len();
     all.extend(items.iter().cloned());
@@ -47,7 +48,8 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         items: &all,
         runs: &runs(&outputs, all.len()),
         generate: request.generate,
-        thinking: request.thinking,
+        thinking,
+        effort,
         now: began,
     };
     let vocabulary = profile.vocabulary();
@@ -60,7 +62,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         script: &script,
         vocabulary,
         stops: profile.stop_token_ids(),
-        prompt: if request.generate { generic.prompt(request.thinking) } else { &[] },
+        prompt: if request.generate { generic.prompt(thinking) } else { &[] },
         old: &old[kept.segments..],
         all_old: kept.segments == 0,
         outputs: &outputs,
@@ -93,7 +95,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         before: Before::default(),
         printed: true,
         dropped: Dropped::Never,
-        thinking: request.thinking,
+        thinking: (thinking, effort),
         generate: request.generate,
         parallel_tool_calls: request.parallel_tool_calls,
         tail: Tail::Closed,

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Asked, Laid, OpenRequest, lay, segment};
+use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Node, Segment, Tail};
 use crate::error::Result;
 use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, group, name_among};
@@ -197,7 +197,7 @@ impl<'a> Plan<'a> {
             before = before.and(message, family.asks(message));
         }
         if request.generate {
-            let prompt = generation_prompt(profile, family, request.thinking, before)?;
+            let prompt = generation_prompt(profile, family, asked.thinking.0, before)?;
             dropped = dropped.max(prompt.dropped);
             if !prompt.ids.is_empty() {
                 segments.push(prompt);
@@ -218,7 +218,7 @@ impl<'a> Plan<'a> {
             before,
             printed: false,
             dropped,
-            thinking: request.thinking,
+            thinking: asked.thinking,
             generate: request.generate,
             parallel_tool_calls: request.parallel_tool_calls,
             tail: if follows { Tail::Closed } else { tail },
@@ -259,10 +259,10 @@ fn header(
     leading: usize,
     leads_anew: bool,
 ) -> Result<Headed> {
-    let Asked { parent, header, items, began, request: OpenRequest { thinking, .. }, .. } = asked;
+    let Asked { parent, header, items, began, thinking, .. } = asked;
     let generic = &profile.renderer().generic;
     let same = |node: &Node| {
-        let given = |thinking: bool| generic.given(thinking, began);
+        let given = |thinking| generic.given(thinking, began);
         header.renders_as(&node.parts().header) && given(thinking) == given(node.parts().thinking)
     };
     if !leads_anew && parent.is_some_and(same) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::chain::{Dropped, Index, Node, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
+use crate::family::generic::Thinking;
 use crate::family::{Before, Calls, Delta, OutputParser};
 use crate::header::{Header, ToolChoice};
 use crate::item::{Item, Role};
@@ -72,7 +73,7 @@ pub(crate) struct Opened {
     /// See [`NodeParts::printed`].
     pub(crate) printed: bool,
     pub(crate) dropped: Dropped,
-    pub(crate) thinking: bool,
+    pub(crate) thinking: Thinking,
     pub(crate) generate: bool,
     pub(crate) parallel_tool_calls: bool,
     pub(crate) tail: Tail,
@@ -140,7 +141,7 @@ impl Turn {
         let opened = parts.opened;
         Self {
             detokenizer: Detokenizer::new(),
-            parser: parts.profile.format().parser(opened.thinking, calls, &parts.header),
+            parser: parts.profile.format().parser(opened.thinking.0, calls, &parts.header),
             prompt: opened.tape.view(),
             stage: if opened.generate { Stage::Open } else { Stage::Finished },
             profile: parts.profile,

@@ -111,7 +111,8 @@ class Profile:
 
     @staticmethod
     def from_hf(path: str, *, trust: Trust = "strict", verdicts: str | None = None) -> Profile:
-        """From a folder with ``tokenizer.json`` and a chat template (``tokenizer_config.json`` or
+        """From a folder with a vocabulary (``tokenizer.json``, else ``tekken.json``, else tiktoken's ranks,
+        else SentencePiece's ``tokenizer.model``) and a chat template (``tokenizer_config.json`` or
         ``chat_template.jinja``). ``verdicts`` is a directory in which it is remembered that a vocabulary's
         fast encoder has passed its probe: the next start is a second or two shorter. Raises
         ProfileError."""

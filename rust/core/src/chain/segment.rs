@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::family::Before;
+use crate::chain::Before;
 use crate::token::{Origin, Span, SpanKind, TokenId};
 
 /// A stretch of tokens that is shared, moved or dropped as a whole.

@@ -13,6 +13,6 @@ pub use before::{Before, End, Last};
 pub use budget::{Held, Meter};
 pub use index::{Budget, Fingerprint, Index};
 pub use node::{Lineage, Node, NodeParts, Tail};
-pub use segment::{Dropped, Imprint, Segment, spans};
+pub use segment::{Dropped, Extent, Imprint, Segment, spans};
 pub use tape::{Tape, View};
 pub use tapes::Tapes;

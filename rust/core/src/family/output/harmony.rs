@@ -26,64 +26,82 @@ use crate::tokenizer::Vocabulary;
 const LONGEST_HEADER: usize = 256;
 
 /// Where calls of functions go.
-const FUNCTIONS: &str = "functions.";
+pub(crate) const FUNCTIONS: &str = "functions.";
+
+/// The form of calls, for people.
+pub(crate) const DESCRIBED: &str = "harmony: messages to functions.name";
 
 /// The format's markers in a vocabulary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarmonyMarkers {
-    start: TokenId,
-    channel: TokenId,
-    message: TokenId,
-    constrain: TokenId,
-    /// What ends a message: `<|end|>`, `<|return|>` and `<|call|>`.
-    ends: [TokenId; 3],
+    /// Begins a message.
+    pub start: Marker,
+    /// In a header, before the channel.
+    pub channel: Marker,
+    /// Between a header and its message.
+    pub message: Marker,
+    /// In a header, before the type of the content.
+    pub constrain: Marker,
+    /// Ends a message.
+    pub end: Marker,
+    /// Ends an answer.
+    pub ret: Marker,
+    /// Ends a call.
+    pub call: Marker,
 }
 
 impl HarmonyMarkers {
     /// The markers, where the vocabulary has all of them.
     #[must_use]
     pub fn of(vocabulary: &Vocabulary) -> Option<Self> {
-        let id = |content: &str| vocabulary.added_id(content);
+        let token = |content: &str| {
+            Some(Marker::Token(vocabulary.added_id(content)?, content.to_owned()))
+        };
         Some(Self {
-            start: id("<|start|>")?,
-            channel: id("<|channel|>")?,
-            message: id("<|message|>")?,
-            constrain: id("<|constrain|>")?,
-            ends: [id("<|end|>")?, id("<|return|>")?, id("<|call|>")?],
+            start: token("<|start|>")?,
+            channel: token("<|channel|>")?,
+            message: token("<|message|>")?,
+            constrain: token("<|constrain|>")?,
+            end: token("<|end|>")?,
+            ret: token("<|return|>")?,
+            call: token("<|call|>")?,
         })
+    }
+
+    fn is_end(&self, id: TokenId) -> bool {
+        [&self.end, &self.ret, &self.call].iter().any(|marker| marker.id() == Some(id))
     }
 }
 
 /// Writes an answer as gpt-oss would sample it, behind `<|start|>assistant`.
 pub(crate) fn write(answer: &Answer, markers: &HarmonyMarkers, sink: &mut dyn Sink) {
-    let [end, ret, call] = markers.ends;
-    let mark = |id: TokenId, sink: &mut dyn Sink| sink.marker(&Marker::Token(id, String::new()));
     let mut begun = false;
-    let mut message = |header: &str, json: bool, body: &str, close: TokenId| {
+    let mut message = |header: &str, json: bool, body: &str, close: &Marker| {
         if std::mem::replace(&mut begun, true) {
-            mark(markers.start, sink);
+            sink.marker(&markers.start);
             sink.text("assistant");
         }
-        mark(markers.channel, sink);
+        sink.marker(&markers.channel);
         sink.text(header);
         if json {
-            mark(markers.constrain, sink);
+            sink.marker(&markers.constrain);
             sink.text("json");
         }
-        mark(markers.message, sink);
+        sink.marker(&markers.message);
         sink.text(body);
-        mark(close, sink);
+        sink.marker(close);
     };
     if let Some(reasoning) = &answer.reasoning {
-        message("analysis", false, reasoning, end);
+        message("analysis", false, reasoning, &markers.end);
     }
     let calls = !answer.calls.is_empty();
     if let Some(text) = &answer.text {
-        let (channel, close) = if calls { ("commentary", end) } else { ("final", ret) };
+        let (channel, close) =
+            if calls { ("commentary", &markers.end) } else { ("final", &markers.ret) };
         message(channel, false, text, close);
     }
     for (name, arguments) in &answer.calls {
-        message(&format!("commentary to={FUNCTIONS}{name} "), true, arguments, call);
+        message(&format!("commentary to={FUNCTIONS}{name} "), true, arguments, &markers.call);
     }
 }
 
@@ -109,9 +127,11 @@ pub struct HarmonyReader {
     at: At,
     /// What the last message was, to keep two of a kind apart.
     last: Option<fn(String) -> Delta>,
-    reasoning: Option<Range<usize>>,
-    /// Whether reasoning is still what the answer began with.
-    first: bool,
+    /// Where the message begins whose header this is, or was.
+    begins: usize,
+    reasoning: Vec<Range<usize>>,
+    answered: bool,
+    thinking: bool,
     closed: usize,
     incomplete: bool,
 }
@@ -125,8 +145,10 @@ impl HarmonyReader {
             mint,
             at: At::Header(String::new(), false),
             last: None,
-            reasoning: None,
-            first: true,
+            begins: 0,
+            reasoning: Vec::new(),
+            answered: false,
+            thinking: false,
             closed: 0,
             incomplete: false,
         }
@@ -156,13 +178,17 @@ impl HarmonyReader {
             }
             _ if analysis => {
                 self.say(Delta::Reasoning, out);
-                if self.first && self.reasoning.is_none() {
-                    self.reasoning = Some(0..index);
+                self.answered = false;
+                match self.reasoning.last_mut().filter(|block| block.end == self.begins) {
+                    Some(block) => block.end = index,
+                    None => self.reasoning.push(self.begins..index),
                 }
                 At::Reasoning
             }
             _ => {
                 self.say(Delta::Text, out);
+                // Commentary is a preamble of calls, though they may not come.
+                self.answered |= !words().any(|word| word == "commentary");
                 At::Text
             }
         };
@@ -202,11 +228,7 @@ impl HarmonyReader {
     /// A message has ended.
     fn close(&mut self, end: usize, out: &mut Vec<Delta>) {
         match &self.at {
-            At::Reasoning => {
-                if let Some(range) = self.reasoning.as_mut().filter(|_| self.first) {
-                    range.end = end;
-                }
-            }
+            At::Reasoning => self.reason_until(end),
             At::Call { begun, complete, .. } => {
                 let (begun, complete) = (*begun, *complete);
                 if !begun {
@@ -217,8 +239,14 @@ impl HarmonyReader {
             }
             At::Header(..) | At::Text => {}
         }
-        self.first = false;
+        self.begins = end;
         self.at = At::Header(String::new(), false);
+    }
+
+    fn reason_until(&mut self, end: usize) {
+        if let Some(block) = self.reasoning.last_mut() {
+            block.end = end;
+        }
     }
 }
 
@@ -237,31 +265,32 @@ impl OutputParser for HarmonyReader {
         index: usize,
         out: &mut Vec<Delta>,
     ) {
-        let markers = self.markers;
-        if id == markers.message {
+        let is = |marker: &Marker| marker.id() == Some(id);
+        if is(&self.markers.message) {
             if let At::Header(header, _) = &mut self.at {
                 let header = std::mem::take(header);
                 self.open(&header, index, out);
             }
-        } else if id == markers.channel || id == markers.constrain {
+        } else if is(&self.markers.channel) || is(&self.markers.constrain) {
             // Parts what is on both sides of it.
             match &mut self.at {
                 At::Header(header, marked) => {
                     header.push('|');
                     *marked = true;
                 }
-                _ if id == markers.channel => {
+                _ if is(&self.markers.channel) => {
                     self.close(index, out);
                     self.at = At::Header("|".to_owned(), true);
                 }
                 _ => {}
             }
-        } else if id == markers.start {
+        } else if is(&self.markers.start) {
             if !matches!(self.at, At::Header(..)) {
                 self.close(index, out);
             }
+            self.begins = index;
             self.at = At::Header(String::new(), true);
-        } else if markers.ends.contains(&id) {
+        } else if self.markers.is_end(id) {
             self.close(index + 1, out);
         } else if !special {
             self.text(content, out);
@@ -277,9 +306,8 @@ impl OutputParser for HarmonyReader {
                 append(out, Delta::Text, &said);
             }
             At::Reasoning => {
-                if let Some(range) = self.reasoning.as_mut().filter(|_| self.first) {
-                    range.end = count;
-                }
+                self.thinking = true;
+                self.reason_until(count);
             }
             At::Call { begun, complete, .. } => {
                 // The marker that closes it is a stop token, which no parser sees.
@@ -295,14 +323,17 @@ impl OutputParser for HarmonyReader {
         self.at = At::Header(String::new(), true);
     }
 
-    /// The analysis that the answer began with, from its header on.
-    fn reasoning(&self) -> Option<Range<usize>> {
-        self.reasoning.clone().filter(|range| !range.is_empty())
+    /// Whole messages: from `<|start|>`, or, where the prompt had that, from what follows it.
+    fn reasoning(&self) -> Vec<Range<usize>> {
+        self.reasoning.clone()
     }
 
-    /// Every message of this format closes itself.
+    fn answered(&self) -> bool {
+        self.answered
+    }
+
     fn ends_thinking(&self) -> bool {
-        false
+        self.thinking
     }
 
     fn closed_calls(&self) -> usize {

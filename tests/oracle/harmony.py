@@ -1,0 +1,131 @@
+"""The naive model of gpt-oss's prompts: OpenAI's own renderer (``openai-harmony``) behind the template's
+header.
+
+That library decides how a message is written. Which of the reasoning a prompt still has it decides
+otherwise than its guide says (decision 0014), so it is told not to, and :func:`said` leaves that
+out: what an answer stands behind.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from itertools import pairwise, takewhile
+from typing import TYPE_CHECKING, Any
+
+import openai_harmony as harmony
+from openai_harmony import Message, Role
+
+from oracle import generic, vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from oracle.generic import Template
+    from oracle.naive import Item, Trust
+
+_WHOLE = harmony.RenderConversationConfig(auto_drop_analysis=False)
+_QUESTION: Item = {"type": "message", "role": "user", "content": "probe_question"}
+
+
+@cache
+def encoding() -> harmony.HarmonyEncoding:
+    """The format's renderer, with the vocabulary that ``make vocab`` fetched."""
+    os.environ["TIKTOKEN_ENCODINGS_BASE"] = str(vocabulary.VOCABULARIES / "o200k")
+    return harmony.load_harmony_encoding(harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+
+
+def spoken(channel: str, text: str) -> Message:
+    """A message of the model's."""
+    return Message.from_role_and_content(Role.ASSISTANT, text).with_channel(channel)
+
+
+def called(name: str, arguments: str) -> Message:
+    """A call."""
+    message = spoken("commentary", arguments).with_recipient(f"functions.{name}")
+    return message.with_content_type("<|constrain|>json")
+
+
+def returned(name: str, text: str) -> Message:
+    """A tool's output."""
+    author = harmony.Author.new(Role.TOOL, f"functions.{name}")
+    message = Message.from_author_and_content(author, text)
+    return message.with_channel("commentary").with_recipient("assistant")
+
+
+def instructed(text: str) -> Message:
+    """A developer's instructions."""
+    content = harmony.DeveloperContent.new().with_instructions(text)
+    return Message.from_role_and_content(Role.DEVELOPER, content)
+
+
+def leading(items: Sequence[Item]) -> int:
+    """How many of the items stand in the header."""
+    instructs = takewhile(lambda item: item.get("role") in ("system", "developer"), items)
+    return len(list(instructs))
+
+
+def said(items: Sequence[Item], *, generate: bool) -> list[Message]:
+    """The items behind the header as harmony's messages."""
+    names = {i["call_id"]: i["name"] for i in items if i.get("type") == "function_call"}
+    found: list[Message] = []
+    for item, following in pairwise([*items, {}]):
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            found.append(called(item["name"], item["arguments"]))
+        elif kind == "function_call_output":
+            found.append(returned(names[item["call_id"]], text_of(item["output"])))
+        elif kind == "reasoning":
+            found += [spoken("analysis", text) for text in [text_of(item["content"])] if text]
+        elif item["role"] == "user":
+            found.append(Message.from_role_and_content(Role.USER, text_of(item["content"])))
+        elif item["role"] != "assistant":
+            found.append(instructed(text_of(item["content"])))
+        elif following.get("type") != "function_call":
+            found.append(spoken("final", text_of(item["content"])))
+        elif text := text_of(item["content"]):
+            found.append(spoken("commentary", text))
+    return without_ended_reasoning(found, generate=generate)
+
+
+def without_ended_reasoning(found: list[Message], *, generate: bool) -> list[Message]:
+    """Reasoning that led to an answer is gone, once anything follows that."""
+    followed = found if generate else found[:-1]
+    answers = [index for index, message in enumerate(followed) if message.channel == "final"]
+    last = max(answers, default=0)
+    return [m for index, m in enumerate(found) if index > last or m.channel != "analysis"]
+
+
+def text_of(content: str | Sequence[Item]) -> str:
+    """A content's text, in parts or not."""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def render(messages: Sequence[Message], *, generate: bool) -> list[int]:
+    """Messages as tokens. The library takes all of their text for text, as strict trust does."""
+    conversation = harmony.Conversation.from_messages(list(messages))
+    if generate:
+        return encoding().render_conversation_for_completion(
+            conversation, Role.ASSISTANT, config=_WHOLE
+        )
+    return encoding().render_conversation(conversation, config=_WHOLE)
+
+
+def header(
+    template: Template,
+    items: Sequence[Item],
+    instructions: str | None,
+    tools: Sequence[Any] | None,
+    trust: Trust,
+) -> list[int]:
+    """What the model's template prints before the first message."""
+    question = render([Message.from_role_and_content(Role.USER, "probe_question")], generate=False)
+    new = [*items[: leading(items)], _QUESTION]
+    ids = generic.encode(template, new, instructions, tools, generate=False, trust=trust)
+    assert ids[-len(question) :] == question
+    return ids[: -len(question)]
+
+
+def matched(ids: Sequence[int]) -> list[int]:
+    """The same text with the control tokens in it matched, as compat trust does."""
+    return encoding().encode(encoding().decode(ids), allowed_special="all")

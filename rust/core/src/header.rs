@@ -11,12 +11,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::{Error, Result, excerpt};
-use crate::family::generic::Thinking;
 use crate::json::{self, Members, Style};
 use crate::token::TokenId;
 
 /// OpenAI's limit for a function's name, in characters.
 const MAX_NAME: usize = 128;
+
+/// Whether the model is to think, and the template's word for how much.
+pub type Thinking = (bool, Option<&'static str>);
 
 /// One function that the model may call.
 #[derive(Debug, Clone, PartialEq, Eq)]

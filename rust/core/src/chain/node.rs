@@ -9,10 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::chain::{Dropped, Fingerprint, Held, Meter, Segment, Tape, View};
-use crate::family::generic::Thinking;
-use crate::family::{Before, End};
-use crate::header::Header;
+use crate::chain::{Before, Dropped, End, Fingerprint, Held, Meter, Segment, Tape, View};
+use crate::header::{Header, Thinking};
 use crate::item::Item;
 
 /// How a node's tokens end, and so what the next turn must emit first.

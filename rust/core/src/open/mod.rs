@@ -13,11 +13,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::chain::{Budget, Dropped, Imprint, Index, Meter, Node, Segment, Tape, View};
+use crate::chain::{Budget, Dropped, Extent, Imprint, Index, Meter, Node, Segment, Tape, View};
 use crate::error::{Error, Result, excerpt};
 use crate::family::Before;
-use crate::family::generic::Thinking;
-use crate::header::{Header, RawHeader, ToolChoice};
+use crate::header::{Header, RawHeader, Thinking, ToolChoice};
 use crate::item::{Item, parse_input};
 use crate::profile::Profile;
 use crate::token::{Origin, SpanKind};
@@ -267,8 +266,8 @@ fn segment(ids: Vec<u32>, kind: SpanKind, items: Range<usize>) -> Segment {
     Segment {
         ids: ids.into(),
         kind,
-        items,
-        reasoning: 0..0,
+        items: items.into(),
+        reasoning: Extent::default(),
         dropped: Dropped::Never,
         glue: false,
         origin: Origin::Rendered,

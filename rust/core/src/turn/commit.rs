@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Stage, Turn};
-use crate::chain::{Dropped, Imprint, Node, NodeParts, Segment, Tail, Tape};
+use crate::chain::{Dropped, Extent, Imprint, Node, NodeParts, Segment, Tail, Tape};
 use crate::error::{Error, Result};
 use crate::family::generic::spell;
 use crate::family::{Before, End, Family, Last};
@@ -72,10 +72,10 @@ impl Turn {
                 self.sampled_segments(&ids, stopped, first_output..first_output + outputs)?;
             if let ([only], Some(prompt)) = (sampled.as_slice(), segments.last_mut())
                 && only.dropped != Dropped::Never
-                && only.reasoning == (0..only.ids.len())
+                && only.reasoning == (0..only.ids.len()).into()
                 && self.native().is_some_and(|family| family.loses_whole())
             {
-                prompt.reasoning = 0..prompt.ids.len();
+                prompt.reasoning = (0..prompt.ids.len()).into();
                 prompt.dropped = only.dropped;
             }
             dropped = sampled.iter().fold(dropped, |soonest, part| soonest.max(part.dropped));
@@ -138,9 +138,9 @@ impl Turn {
         let sampled = Segment {
             ids: ids.into(),
             kind: SpanKind::Sampled,
-            items,
+            items: items.into(),
             dropped: Dropped::Never,
-            reasoning: 0..0,
+            reasoning: Extent::default(),
             glue: false,
             origin: Origin::Sampled,
             imprint: Imprint::default(),
@@ -154,7 +154,7 @@ impl Turn {
                 let end = lost.get(index + 1).map_or(ids.len(), |next| next.start);
                 parts.push(Segment {
                     ids: ids[from..end].into(),
-                    reasoning: range.start - from..range.end - from,
+                    reasoning: (range.start - from..range.end - from).into(),
                     dropped: family.reasoning_dropped(),
                     glue: index > 0,
                     ..sampled.clone()
@@ -172,7 +172,7 @@ impl Turn {
         };
         let mut parts = Vec::new();
         if !said.is_empty() {
-            parts.push(Segment { reasoning, ..part(said, false)? });
+            parts.push(Segment { reasoning: reasoning.into(), ..part(said, false)? });
         }
         if !stop.is_empty() {
             parts.push(part(stop, !said.is_empty())?);

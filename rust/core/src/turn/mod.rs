@@ -8,9 +8,8 @@ use std::sync::Arc;
 use crate::chain::{Dropped, Index, Node, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
-use crate::family::generic::Thinking;
 use crate::family::{Before, Calls, Delta, OutputParser};
-use crate::header::{Header, ToolChoice};
+use crate::header::{Header, Thinking, ToolChoice};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
 use crate::token::{Origin, Span, SpanKind, TokenId};
@@ -60,7 +59,6 @@ pub struct Constraint {
 }
 
 /// What opening a turn decided; see [`crate::open`].
-#[expect(clippy::struct_excessive_bools, reason = "the request's own switches")]
 pub(crate) struct Opened {
     pub(crate) kind: Kind,
     pub(crate) base: Option<(Node, usize)>,

@@ -20,7 +20,7 @@ use crate::family::output::harmony::{self, HarmonyMarkers, HarmonyReader};
 use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::render::{HEADER_QUESTION, Sink, text_of};
 use crate::family::{Answer, Calls, Format, OutputParser, mint_call_id};
-use crate::header::Header;
+use crate::header::{Header, Thinking};
 use crate::item::{Item, Role};
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
@@ -45,9 +45,6 @@ use self::template::Clock;
 pub use self::template::{Given, Template};
 pub use self::ways::{Systems, Ways};
 use self::ways::{probe_tools, say};
-
-/// Whether the model is to think, and the template's word for how much.
-pub type Thinking = (bool, Option<&'static str>);
 
 /// A template that is run for every prompt.
 pub struct Generic {

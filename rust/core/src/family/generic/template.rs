@@ -69,7 +69,7 @@ pub struct Given {
     pub tools: Option<Value>,
     /// `add_generation_prompt`.
     pub generate: bool,
-    /// `enable_thinking`, and `thinking`, as DeepSeek's call it; none means that the names are not
+    /// `enable_thinking`, and `thinking`, as others call it; none means that the names are not
     /// defined: templates test `enable_thinking is defined`.
     pub thinking: Option<bool>,
     /// `reasoning_effort`; none means that the name is not defined.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from oracle import generic, templates, vocabulary
+from oracle import generic, harmony, templates, vocabulary
 from oracle.generic import NOW, RefusedError
 from oracle.growing import Growing
 from turnwire import _core
@@ -121,8 +121,10 @@ class Talk:
 
     def expected(self, new: Sequence[Any], *, generate: bool = True) -> list[int] | None:
         """The oracle's prompt; None when the template refuses the conversation."""
+        # OpenAI's own renderer is the reference for gpt-oss, behind the header.
+        oracle = harmony if self.profile.family == "harmony" else generic
         try:
-            return generic.encode(
+            return oracle.encode(
                 self.template,
                 [*self.items, *new],
                 self.instructions,

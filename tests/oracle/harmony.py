@@ -65,7 +65,7 @@ def leading(items: Sequence[Item]) -> int:
     return len(list(instructs))
 
 
-def said(items: Sequence[Item], *, generate: bool) -> list[Message]:
+def said(items: Sequence[Item]) -> list[Message]:
     """The items behind the header as harmony's messages."""
     names = {i["call_id"]: i["name"] for i in items if i.get("type") == "function_call"}
     found: list[Message] = []
@@ -81,11 +81,17 @@ def said(items: Sequence[Item], *, generate: bool) -> list[Message]:
             found.append(Message.from_role_and_content(Role.USER, text_of(item["content"])))
         elif item["role"] != "assistant":
             found.append(instructed(text_of(item["content"])))
-        elif following.get("type") != "function_call":
+        elif not _calls_behind(item, following):
             found.append(spoken("final", text_of(item["content"])))
         elif text := text_of(item["content"]):
             found.append(spoken("commentary", text))
-    return without_ended_reasoning(found, generate=generate)
+    return found
+
+
+def _calls_behind(item: Item, following: Item) -> bool:
+    """Whether calls of the same answer follow a text: it is a preamble of them."""
+    called = following.get("type") == "function_call"
+    return called and item.get("_turn") == following.get("_turn")
 
 
 def without_ended_reasoning(found: list[Message], *, generate: bool) -> list[Message]:
@@ -111,21 +117,39 @@ def render(messages: Sequence[Message], *, generate: bool) -> list[int]:
     return encoding().render_conversation(conversation, config=_WHOLE)
 
 
-def header(
+def encode(
+    template: Template,
+    items: Sequence[Item],
+    instructions: str | None = None,
+    tools: Sequence[Any] | None = None,
+    *,
+    generate: bool = True,
+    trust: Trust = "compat",
+    **told: Any,
+) -> list[int]:
+    """The prompt's ids. Raises RefusedError where the template refuses the header."""
+    front = leading(items)
+    messages = without_ended_reasoning(said(items[front:]), generate=generate)
+    how = {"trust": trust} | told
+    ids = _header(template, items[:front], instructions, tools, how)
+    ids += render(messages, generate=generate)
+    if trust == "strict":
+        return ids
+    # Control tokens that a text spells are matched.
+    known = template.vocabulary
+    return known.encode_text(known.spell(ids).decode())
+
+
+def _header(
     template: Template,
     items: Sequence[Item],
     instructions: str | None,
     tools: Sequence[Any] | None,
-    trust: Trust,
+    how: dict[str, Any],
 ) -> list[int]:
     """What the model's template prints before the first message."""
-    question = render([Message.from_role_and_content(Role.USER, "probe_question")], generate=False)
-    new = [*items[: leading(items)], _QUESTION]
-    ids = generic.encode(template, new, instructions, tools, generate=False, trust=trust)
+    question = render(said([_QUESTION]), generate=False)
+    asked = [*items, _QUESTION]
+    ids = generic.encode(template, asked, instructions, tools, generate=False, **how)
     assert ids[-len(question) :] == question
     return ids[: -len(question)]
-
-
-def matched(ids: Sequence[int]) -> list[int]:
-    """The same text with the control tokens in it matched, as compat trust does."""
-    return encoding().encode(encoding().decode(ids), allowed_special="all")

@@ -18,11 +18,9 @@ use std::ops::Range;
 
 use super::generic::Generic;
 use super::marker::Marker;
-use super::output::harmony::{self, FUNCTIONS, HarmonyMarkers, HarmonyReader};
+use super::output::harmony::{self, HarmonyMarkers, HarmonyReader};
 use super::render::{Group, IdSink, Message, NOT_SHOWN, Sink};
-use super::{
-    Answer, Before, Calls, End, Family, Format, OutputParser, Showing, Shown, mint_call_id,
-};
+use super::{Answer, Before, Calls, End, Family, Format, OutputParser, Showing, Shown};
 use crate::chain::Dropped;
 use crate::error::{Error, Result};
 use crate::header::Header;
@@ -97,8 +95,8 @@ impl Format for Harmony {
         [&self.markers.ret, &self.markers.call].into_iter().filter_map(Marker::id).collect()
     }
 
-    fn parser(&self, _thinking: bool, _calls: Calls, _header: &Header) -> Box<dyn OutputParser> {
-        Box::new(HarmonyReader::new(self.markers.clone(), Box::new(mint_call_id)))
+    fn parser(&self, _thinking: bool, calls: Calls, _header: &Header) -> Box<dyn OutputParser> {
+        Box::new(HarmonyReader::of_turn(self.markers.clone(), calls))
     }
 
     fn describe_calls(&self) -> Option<String> {
@@ -136,9 +134,9 @@ impl Family for Harmony {
     /// From all that decision 0014 lists: calls, what stands beside them, and outputs; a late word
     /// of the operator's; an answer at the very end, which the template closes as for training.
     fn departs(&self, groups: &[Group], generate: bool) -> bool {
-        let last_says = groups.last().is_some_and(|group| {
-            matches!(group.message, Message::Assistant { .. }) && !generate
-        });
+        let last_says = groups
+            .last()
+            .is_some_and(|group| matches!(group.message, Message::Assistant { .. }) && !generate);
         last_says
             || groups.iter().any(|group| match &group.message {
                 Message::Plain { role, .. } => *role != Role::User,
@@ -170,17 +168,15 @@ impl Family for Harmony {
                     Some(text) => self.utter("commentary", text, sink),
                 }
                 for (name, arguments) in calls {
-                    let recipient = &format!(" to={FUNCTIONS}{name}");
-                    let head = Head { recipient, channel: "commentary", json: true };
+                    let recipient = format!(" to={}", harmony::recipient(name));
+                    let head = Head { recipient: &recipient, channel: "commentary", json: true };
                     self.say("assistant", head, arguments, &self.markers.call, sink);
                 }
             }
             Message::Outputs(outputs) => {
-                let head =
-                    Head { recipient: " to=assistant", channel: "commentary", json: false };
+                let head = Head { recipient: " to=assistant", channel: "commentary", json: false };
                 for output in outputs {
-                    let author = format!("{FUNCTIONS}{}", output.name);
-                    self.say(&author, head, &output.text, end, sink);
+                    self.say(&harmony::recipient(&output.name), head, &output.text, end, sink);
                 }
             }
         }
@@ -246,7 +242,9 @@ impl Family for Harmony {
         let opens = |at: usize| ids.get(at..).unwrap_or_default().starts_with(&self.opening);
         if start == 0 && opens(end) {
             end += self.opening.len();
-        } else if opens(start) && end < ids.len() && ids.get(end).copied() != self.markers.start.id()
+        } else if opens(start)
+            && end < ids.len()
+            && ids.get(end).copied() != self.markers.start.id()
         {
             start += self.opening.len();
         }

@@ -250,12 +250,7 @@ pub fn shows_in_cycle(
 /// As the family [shows](Family::shows) the messages; where the model is to `speak` behind them, without
 /// what a last answer ends.
 #[must_use]
-pub fn shows(
-    family: &dyn Family,
-    groups: &[Group],
-    before: Before,
-    speaks: bool,
-) -> Vec<Showing> {
+pub fn shows(family: &dyn Family, groups: &[Group], before: Before, speaks: bool) -> Vec<Showing> {
     let mut shown = family.shows(groups, before);
     if speaks && groups.last().is_some_and(|group| group.message.is_answer()) {
         let ended = shown.iter_mut().filter(|(_, dropped)| *dropped == Dropped::OnAnswer);

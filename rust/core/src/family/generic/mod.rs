@@ -292,7 +292,7 @@ impl Format for Generic {
 
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
         if let Some(markers) = &self.harmony {
-            return Box::new(HarmonyReader::new(markers.clone(), Box::new(mint_call_id)));
+            return Box::new(HarmonyReader::of_turn(markers.clone(), calls));
         }
         let format = OutputFormat {
             think: self.think.clone(),

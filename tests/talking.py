@@ -200,6 +200,11 @@ class Talk:
         self.turns += 1
         self.items += [*new, *({**item, "_turn": self.turns} for item in items_of(deltas))]
 
+    def saying(self, ids: Sequence[int]) -> list[int]:
+        """Ids as an answer that ends well, in the model's format."""
+        head = "<|channel|>final<|message|>" if self.profile.family == "harmony" else ""
+        return [*self.known.encode_text(head), *ids, min(self.profile.stop_token_ids)]
+
     def same(self, found: Sequence[int], expected: Sequence[int] | None) -> None:
         """Equal ids, or a message that shows where they part."""
         found, expected = list(found), list(expected or ())

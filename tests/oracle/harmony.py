@@ -98,7 +98,7 @@ def without_ended_reasoning(found: list[Message], *, generate: bool) -> list[Mes
     """Reasoning that led to an answer is gone, once anything follows that."""
     followed = found if generate else found[:-1]
     answers = [index for index, message in enumerate(followed) if message.channel == "final"]
-    last = max(answers, default=0)
+    last = max(answers, default=-1)
     return [m for index, m in enumerate(found) if index > last or m.channel != "analysis"]
 
 

@@ -24,6 +24,8 @@ pub struct Before {
     pub last: Last,
     /// Whether a user has asked something (templates look for the last query).
     pub asked: bool,
+    /// Whether the model has answered since it last reasoned.
+    pub answered: bool,
     /// How many calls there have been.
     pub calls: u32,
 }
@@ -46,4 +48,6 @@ pub enum End {
     Open,
     /// Within reasoning, whatever ended them.
     Thinking,
+    /// Within reasoning that history has lost since.
+    Lost,
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::{Error, Result, excerpt};
+use crate::item::Item;
 use crate::json::{self, Members, Style};
 use crate::token::TokenId;
 
@@ -63,8 +64,8 @@ pub struct Header {
     pub echo_tools: String,
     /// The tool choice as JSON, in the form in which it came.
     pub echo_tool_choice: String,
-    /// What it was last rendered to, behind which leading texts: conversations that begin alike
-    /// share those tokens, and render them once.
+    /// What it was last rendered to, with which first items: conversations that begin alike share
+    /// those tokens, and render them once.
     rendered: Mutex<Option<Rendered>>,
     types: OnceLock<Arc<ParameterTypes>>,
 }
@@ -102,10 +103,10 @@ impl ParameterTypes {
     }
 }
 
-/// A header's tokens, with what they were rendered behind.
+/// A header's tokens, with what they were rendered from.
 #[derive(Debug)]
 struct Rendered {
-    leading: Vec<String>,
+    first: Vec<Arc<Item>>,
     given: (i64, Thinking),
     ids: Arc<[TokenId]>,
 }
@@ -171,26 +172,26 @@ impl Header {
         }))
     }
 
-    /// Its tokens with these leading texts and whatever else it is `given`; and whether `render` had to render them: it has not when the last ones were the same. None when `render`
-    /// finds that it cannot.
+    /// Its tokens with these first items and whatever else it is `given`; and whether `render` had to
+    /// render them: it has not when the last ones were the same. None when `render` finds that it
+    /// cannot.
     ///
     /// # Errors
     /// What `render` returns.
     pub fn tokens(
         &self,
-        leading: &[&str],
+        first: &[Arc<Item>],
         given: (i64, Thinking),
         render: impl FnOnce() -> Result<Option<Vec<TokenId>>>,
     ) -> Result<Option<(Arc<[TokenId]>, bool)>> {
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |last: &&Rendered| last.given == given && last.leading == leading;
+        let same = |last: &&Rendered| last.given == given && last.first == first;
         if let Some(last) = rendered.as_ref().filter(same) {
             return Ok(Some((Arc::clone(&last.ids), false)));
         }
         let Some(ids) = render()? else { return Ok(None) };
         let ids: Arc<[TokenId]> = ids.into();
-        let leading = leading.iter().map(|&text| text.to_owned()).collect();
-        *rendered = Some(Rendered { leading, given, ids: Arc::clone(&ids) });
+        *rendered = Some(Rendered { first: first.to_vec(), given, ids: Arc::clone(&ids) });
         Ok(Some((ids, true)))
     }
 
@@ -410,6 +411,7 @@ fn required(tools: Vec<usize>, param: &str) -> Result<ToolChoice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::item::Role;
 
     fn parse(instructions: &str, tools: &str, choice: &str) -> Result<Arc<Header>> {
         let raw = RawHeader {
@@ -453,16 +455,19 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_rendered_once_for_the_same_leading_texts() {
+    fn tokens_are_rendered_once_for_the_same_first_items() {
         let header = parse("\"a\"", LS, "null").unwrap();
-        let ids = |leading: &[&str], now: i64, id: TokenId| {
-            header.tokens(leading, (now, (true, None)), || Ok(Some(vec![id]))).unwrap().unwrap().0
+        let says = |role, text: &str| Arc::new(Item::Message { role, text: text.to_owned() });
+        let ids = |first: &[Arc<Item>], now: i64, id: TokenId| {
+            header.tokens(first, (now, (true, None)), || Ok(Some(vec![id]))).unwrap().unwrap().0
         };
-        assert_eq!(*ids(&["x"], 0, 1), [1]);
-        assert_eq!(*ids(&["x"], 0, 2), [1]);
-        assert_eq!(*ids(&["x", ""], 0, 3), [3]);
-        assert_eq!(*ids(&["x"], 0, 4), [4]);
-        assert_eq!(*ids(&["x"], 1, 5), [5]);
+        let operator = |text| says(Role::System, text);
+        assert_eq!(*ids(&[operator("x")], 0, 1), [1]);
+        assert_eq!(*ids(&[operator("x")], 0, 2), [1]);
+        assert_eq!(*ids(&[operator("x"), operator("")], 0, 3), [3]);
+        assert_eq!(*ids(&[operator("x")], 0, 4), [4]);
+        assert_eq!(*ids(&[operator("x")], 1, 5), [5]);
+        assert_eq!(*ids(&[says(Role::User, "x")], 1, 6), [6]);
     }
 
     #[test]

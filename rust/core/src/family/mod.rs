@@ -17,6 +17,7 @@ use crate::token::TokenId;
 pub mod chatml;
 pub mod generic;
 pub mod hermes;
+pub mod llama;
 pub mod marker;
 pub mod native;
 pub mod output;

@@ -17,7 +17,7 @@ use crate::chain::Dropped;
 use crate::error::{Error, Result};
 use crate::family::generic::{Generic, Ways, is_space};
 use crate::family::marker::{Marker, Markers};
-use crate::family::output::form::CallForm;
+use crate::family::output::form::{BodyForm, CallForm};
 use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::render::{Group, Message, Sink, TextSink};
 use crate::family::{
@@ -73,8 +73,9 @@ impl Llama {
         let tools = if generic.ways().tools { Tools::Object } else { Tools::Text };
         let code = token("<|python_tag|>").filter(|_| tools == Tools::Object);
         let mut form = generic.call().cloned();
-        if let (Some(form), Some(code)) = (&mut form, &code) {
-            form.around.push(code.clone());
+        if let Some(form) = form.as_mut().filter(|_| tools == Tools::Object) {
+            form.body = BodyForm::Python;
+            form.open = code.clone().unwrap_or_else(|| form.open.clone());
         }
         Ok(Self {
             start: needed("<|start_header_id|>")?,
@@ -164,8 +165,11 @@ impl Format for Llama {
     }
 
     fn call_markers(&self) -> Option<(String, String)> {
-        let object = self.tools == Tools::Text;
-        object.then(|| ("<tool_call>\n".to_owned(), "\n</tool_call>".to_owned()))
+        let (open, close) = match self.tools {
+            Tools::Object => ("", ""),
+            Tools::Text => ("<tool_call>\n", "\n</tool_call>"),
+        };
+        Some((open.to_owned(), close.to_owned()))
     }
 
     fn drops_reasoning(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::body::begins_name;
 use crate::family::marker::{Marker, Markers};
 use crate::header::ParameterTypes;
 use crate::token::TokenId;
@@ -47,6 +48,8 @@ pub enum BodyForm {
         /// Whether several stand in one pair of markers.
         list: bool,
     },
+    /// Such an object, or calls in Python's spelling: `[f(a=1), g(b="x")]`, `f.call(a=1)`.
+    Python,
     /// A name, and arguments in JSON: `functions.f:0<|tool_call_argument_begin|>{…}`.
     Named {
         /// Before the name.
@@ -95,6 +98,7 @@ impl CallForm {
         let body = match &self.body {
             BodyForm::Object { list: false } => "{name, arguments}".to_owned(),
             BodyForm::Object { list: true } => "[{name, arguments}, …]".to_owned(),
+            BodyForm::Python => "{name, parameters} or [name(key=value), …]".to_owned(),
             BodyForm::Named { before, after } => format!("{before}name … {{arguments}}{after}"),
             BodyForm::Tagged(Tags { before, key, value, value_end, end, .. }) => {
                 format!("{before}name {key}key{value}value{value_end} {end}")
@@ -107,17 +111,38 @@ impl CallForm {
         format!("{open}{body}{close}{around}")
     }
 
-    /// Whether `c` behind a call and `held` says that another one comes, or still belongs to it.
-    pub(super) fn goes_on(&self, held: &str, c: char) -> bool {
+    /// What a bare call may begin with: its opening marker in letters.
+    pub(super) fn beginnings(&self) -> &'static [&'static str] {
+        if self.bare && self.body == BodyForm::Python { &["{", "["] } else { &[] }
+    }
+
+    /// What `c` is behind a call and `held`.
+    pub(super) fn goes_on(&self, held: &str, c: char) -> Next {
+        let squeezed = |text: &str| -> String { text.split_whitespace().collect() };
+        let part = |is_part: bool| if is_part { Next::Part } else { Next::Text };
         match &self.body {
-            BodyForm::Object { list } => *list && matches!(c, ',' | '{'),
+            BodyForm::Object { list: true } if c == '{' => Next::Call,
+            BodyForm::Object { list } => part(*list && c == ','),
+            BodyForm::Python if c == '{' => Next::Call,
+            BodyForm::Python if squeezed(held) == "," && begins_name(c) => Next::Call,
+            BodyForm::Python => part(matches!(c, ',' | ';') && squeezed(held).is_empty()),
             BodyForm::Named { after, .. } => {
-                let squeezed = |text: &str| -> String { text.split_whitespace().collect() };
                 let mut seen = squeezed(held);
                 seen.push(c);
-                squeezed(after).starts_with(&seen)
+                part(squeezed(after).starts_with(&seen))
             }
-            BodyForm::Tagged(_) => false,
+            BodyForm::Tagged(_) => Next::Text,
         }
     }
+}
+
+/// What a character behind a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The first of another call, perhaps.
+    Call,
+    /// Part of what stands around calls.
+    Part,
+    /// Text.
+    Text,
 }

@@ -187,7 +187,12 @@ fn every_form_is_read() {
         (
             &llama,
             "[f(s='a\\'\"\\n', n=[1, -2.5, (True, None)], o={'k': {}}), g()]\n",
-            &["C f", r#"A {"s": "a'\"\n", "n": [1, -2.5, [true, null]], "o": {"k": {}}}"#, "C g", "A {}"],
+            &[
+                "C f",
+                r#"A {"s": "a'\"\n", "n": [1, -2.5, [true, null]], "o": {"k": {}}}"#,
+                "C g",
+                "A {}",
+            ],
         ),
         (&llama, "<|python_tag|>f.call(s=\"x, y)\")", &["C f", r#"A {"s": "x, y)"}"#]),
         // What is no literal is a string of itself.

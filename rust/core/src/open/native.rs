@@ -171,8 +171,8 @@ impl<'a> Plan<'a> {
             }
             position += segment.ids.len();
             let own = segment.items.range();
-            let in_header = segment.kind == SpanKind::Header
-                || !own.is_empty() && own.end <= self.leading;
+            let in_header =
+                segment.kind == SpanKind::Header || !own.is_empty() && own.end <= self.leading;
             if self.header.is_some() && in_header {
                 continue;
             }
@@ -310,7 +310,9 @@ fn header(
     let vocabulary = profile.vocabulary();
     for end in header_ends(&first, leading) {
         let held = &first[..end];
-        let printed = header.tokens(held, generic.given(thinking, began), || {
+        let texts: Vec<&str> = held.iter().map(|item| item.text()).collect();
+        let first = (texts.as_slice(), end > leading);
+        let printed = header.tokens(first, generic.given(thinking, began), || {
             let write =
                 |sink: &mut dyn Sink| family.message(&question, Shown::Nothing, before, sink);
             let question = generic.spell(write, vocabulary)?;

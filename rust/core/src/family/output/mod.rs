@@ -54,8 +54,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::body::{Body, Progress, is_blank};
-use self::form::{CallForm, Next};
 pub use self::form::OutputFormat;
+use self::form::{CallForm, Next};
 use self::place::{Block, Call, Closer, Mark, Met, Place};
 use self::prose::{Kind, Prose, append};
 use super::marker::Marker;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use self::named::NamedBody;
 use self::object::ObjectBody;
+pub(super) use self::object::{Flow, Malformed, Progress, Raw, is_blank};
 use self::python::PythonBody;
 pub(super) use self::python::begins_name;
-pub(super) use self::object::{Flow, Malformed, Progress, Raw, is_blank};
 use self::tagged::TaggedBody;
 use super::form::BodyForm;
 use crate::header::ParameterTypes;

@@ -19,7 +19,9 @@ const METHOD: &str = ".call";
 #[derive(Debug)]
 enum At {
     /// Before the name; whether a list has been opened.
-    Start { listed: bool },
+    Start {
+        listed: bool,
+    },
     Object(ObjectBody),
     Name(String),
     /// Before a keyword, which may be none.

@@ -17,7 +17,7 @@ import pytest
 
 from oracle import generic, templates, vocabulary
 from oracle.generic import Template
-from talking import Talk, items_of, outputs_for, said
+from talking import Talk, items_of, outputs_for, said, through_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,9 +32,11 @@ MODELS = {
     "deepseek-v4": "llama.cpp/deepseek-ai-DeepSeek-V4",
     "mistral-v0.1": "llama.cpp/mistralai-Mistral-Nemo-Instruct-2407",
     "tekken": "llama.cpp/Mistral-Small-3.2-24B-Instruct-2506",
-    "gemma3": None,  # these two packages bring a template
-    "llama3.1": None,
+    "gemma3": None,  # the package brings a template
+    "llama3.1": "trl/llama3_1",
 }
+NATIVE = ("llama3.1",)
+"""Whose templates a native renderer would print: it is kept from that here."""
 TRUSTS: tuple[Trust, ...] = ("strict", "compat")
 each_model = pytest.mark.parametrize("name", MODELS)
 each_trust = pytest.mark.parametrize("trust", TRUSTS)
@@ -44,13 +46,16 @@ each_trust = pytest.mark.parametrize("trust", TRUSTS)
 def template_of(name: str) -> Template:
     known = vocabulary.generic(name)
     file = MODELS[name]
-    return Template(name, known.template if file is None else templates.text_of(file), known)
+    text = known.template if file is None else templates.text_of(file)
+    return Template(name, through_template(text) if name in NATIVE else text, known)
 
 
 def talks(name: str, trust: str, count: int, *, plain: bool = False) -> Iterator[Talk]:
     """New conversations, each with a seed of its own."""
     for seed in range(count * int(os.environ.get("LAWS_FACTOR", "1"))):
-        yield Talk(template_of(name), trust, seed, plain=plain)
+        talk = Talk(template_of(name), trust, seed, plain=plain)
+        assert talk.profile.family == "generic"
+        yield talk
 
 
 def noise(talk: Talk) -> list[int]:

@@ -34,8 +34,8 @@ LLAMA_TOKENS = {
     128008: "<|eom_id|>",
     128010: "<|python_tag|>",
 }
-"""What Llama 3.1 calls tokens that Llama 3 reserves, by Meta's ``tokenizer.py``; the package has Llama 3's
-names."""
+"""What Llama 3.1 calls tokens that Llama 3 reserves, by Meta's ``tokenizer.py``; the package has
+Llama 3's names."""
 
 # llama.cpp's token types (gguf.TokenType): what is matched in a text before it is split.
 _CONTROL, _USER_DEFINED = 3, 4

@@ -19,6 +19,7 @@ pub mod generic;
 pub mod hermes;
 pub mod llama;
 pub mod marker;
+pub mod mistral;
 pub mod native;
 pub mod output;
 pub mod probe;

@@ -35,8 +35,8 @@ pub struct CallForm {
     pub body: BodyForm,
     /// Tokens that are part of the body's scaffold.
     pub parts: Vec<(TokenId, String)>,
-    /// Whether a call is only what an answer begins with, under the name of a tool that was declared:
-    /// so where nothing opens one (Llama 3.1 writes bare JSON).
+    /// Whether nothing need open a call (Llama 3.1 writes bare JSON): then it is only what an answer
+    /// begins with, under the name of a tool that was declared.
     pub bare: bool,
 }
 
@@ -111,9 +111,13 @@ impl CallForm {
         format!("{open}{body}{close}{around}")
     }
 
-    /// What a bare call may begin with: its opening marker in letters.
+    /// What a call begins with that nothing opens.
     pub(super) fn beginnings(&self) -> &'static [&'static str] {
-        if self.bare && self.body == BodyForm::Python { &["{", "["] } else { &[] }
+        match &self.body {
+            _ if !self.bare => &[],
+            BodyForm::Python => &["{", "["],
+            _ => &["{"],
+        }
     }
 
     /// What `c` is behind a call and `held`.
@@ -121,9 +125,8 @@ impl CallForm {
         let squeezed = |text: &str| -> String { text.split_whitespace().collect() };
         let part = |is_part: bool| if is_part { Next::Part } else { Next::Text };
         match &self.body {
-            BodyForm::Object { list: true } if c == '{' => Next::Call,
+            BodyForm::Object { list: true } | BodyForm::Python if c == '{' => Next::Call,
             BodyForm::Object { list } => part(*list && c == ','),
-            BodyForm::Python if c == '{' => Next::Call,
             BodyForm::Python if squeezed(held) == "," && begins_name(c) => Next::Call,
             BodyForm::Python => part(matches!(c, ',' | ';') && squeezed(held).is_empty()),
             BodyForm::Named { after, .. } => {

@@ -123,7 +123,7 @@ impl OutputReader {
             for around in &call.around {
                 learn(around, Mark::Around, format.text_markers);
             }
-            let beginnings = call.beginnings().iter();
+            let beginnings = call.beginnings().iter().filter(|&text| *text != call.open.content());
             letters.extend(beginnings.map(|&text| (text.to_owned(), Mark::CallOpen)));
         }
         let (place, first) = match start {
@@ -279,7 +279,7 @@ impl OutputReader {
         }
     }
 
-    /// The opening marker is the body's beginning too.
+    /// What opened the call is its body's beginning.
     fn feed_body(&mut self, shown: &str, out: &mut Vec<Delta>) {
         if let Place::Call(call) = &mut self.place {
             call.raw.clear();
@@ -397,8 +397,8 @@ impl OutputReader {
             }
             (_, Mark::CallOpen) => {
                 self.open_call(within, met);
-                // A bare call's marker is its first character.
-                if self.is_bare() {
+                let beginnings = self.form.as_ref().map_or(&[][..], CallForm::beginnings);
+                if beginnings.contains(&met.shown) {
                     self.feed_body(met.shown, out);
                 }
             }

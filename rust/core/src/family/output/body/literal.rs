@@ -1,7 +1,6 @@
 //! Python's literals, and the JSON that says the same.
 
 use std::iter::Peekable;
-use std::mem;
 use std::str::Chars;
 
 use crate::json;
@@ -31,7 +30,6 @@ impl Literal {
             (Some((_, escaped)), _) if *escaped => *escaped = false,
             (Some((_, escaped)), '\\') => *escaped = true,
             (Some((quote, _)), c) if c == *quote => self.quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => self.quote = Some((c, false)),
             (None, '(') => self.closers.push(')'),
             (None, '[') => self.closers.push(']'),
@@ -40,15 +38,15 @@ impl Literal {
                 self.closers.pop();
             }
             (None, ',' | ')' | ']' | '}') if self.closers.is_empty() => return false,
-            (None, _) => {}
+            _ => {}
         }
         self.text.push(c);
         true
     }
 
-    /// Its value in JSON; a string of what stands there where that is no literal. Nothing is left.
-    pub(super) fn to_json(&mut self) -> String {
-        let text = mem::take(&mut self.text);
+    /// Its value in JSON; a string of what stands there where that is no literal.
+    pub(super) fn into_json(self) -> String {
+        let text = self.text;
         let mut reader = Reader { chars: text.chars().peekable(), out: String::new() };
         if reader.value(0).is_some() && reader.next_visible().is_none() {
             return reader.out;

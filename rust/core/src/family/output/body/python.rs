@@ -133,7 +133,7 @@ impl PythonBody {
                 if value.take(c) {
                     At::Value(value)
                 } else {
-                    self.ready.push_str(&value.to_json());
+                    self.ready.push_str(&value.into_json());
                     match c {
                         ',' => At::Open,
                         ')' => self.close(),

@@ -33,8 +33,8 @@ MODELS = {
     "deepseek-v4": "llama.cpp/deepseek-ai-DeepSeek-V4",
     "mistral-v0.1": "llama.cpp/mistralai-Mistral-Nemo-Instruct-2407",
     "tekken": "llama.cpp/Mistral-Small-3.2-24B-Instruct-2506",
-    "gemma3": None,  # these two packages bring a template
-    "llama3.1": None,
+    "gemma3": None,  # the package brings a template
+    "llama3.1": "trl/llama3_1",
 }
 TRUSTS: tuple[Trust, ...] = ("strict", "compat")
 each_model = pytest.mark.parametrize("name", MODELS)
@@ -54,7 +54,9 @@ def template_of(name: str) -> Template:
 def talks(name: str, trust: str, count: int, *, plain: bool = False) -> Iterator[Talk]:
     """New conversations, each with a seed of its own."""
     for seed in range(count * int(os.environ.get("LAWS_FACTOR", "1"))):
-        yield Talk(template_of(name), trust, seed, plain=plain)
+        talk = Talk(template_of(name), trust, seed, plain=plain)
+        assert talk.profile.family == ("harmony" if name == "harmony" else "generic")
+        yield talk
 
 
 def noise(talk: Talk) -> list[int]:

@@ -29,6 +29,16 @@ VOCABULARIES = Path(__file__).parents[2] / ".cache" / "vocab"
 GENERIC = ("qwen3", "gpt-oss", "deepseek-v4", "mistral-v0.1", "gemma3", "llama3.1", "tekken")
 """The vocabularies that the generic path is tested with: folders with a ``tokenizer.json``."""
 
+RENAMED = {
+    "llama3.1-named": (
+        "llama3.1",
+        {128004: "<|finetune_right_pad_id|>", 128008: "<|eom_id|>", 128010: "<|python_tag|>"},
+    ),
+    "tekken-v13": ("tekken", {32: "[ARGS]", 33: "[CALL_ID]", 34: "[THINK]", 35: "[/THINK]"}),
+}
+"""Vocabularies in which reserved tokens have the names that later models give them: Meta's
+``tokenizer.py`` for Llama 3.1, and ``tekken.json`` of version 13."""
+
 # llama.cpp's token types (gguf.TokenType): what is matched in a text before it is split.
 _CONTROL, _USER_DEFINED = 3, 4
 
@@ -121,6 +131,19 @@ def generic_path(name: str) -> Path:
         converted = tekken.convert(_there(folder / "tekken_240911.json"))
         _write(folder / "tokenizer.json", converted)
         _write(folder / "tokenizer_config.json", {"bos_token": "<s>", "eos_token": "</s>"})
+    if name in RENAMED and not (folder / "tokenizer_config.json").exists():
+        source, names = RENAMED[name]
+        files = generic_path(source)
+        folder.mkdir(exist_ok=True)
+        described = json.loads((files / "tokenizer.json").read_text(encoding="utf-8"))
+        for token in described["added_tokens"]:
+            token["content"] = names.get(token["id"], token["content"])
+        listed = described["model"]["vocab"]
+        renamed = {names.get(token_id, token): token_id for token, token_id in listed.items()}
+        described["model"]["vocab"] = renamed
+        _write(folder / "tokenizer.json", described)
+        config = json.loads((files / "tokenizer_config.json").read_text(encoding="utf-8"))
+        _write(folder / "tokenizer_config.json", config)
     _there(folder / "tokenizer.json")
     return folder
 

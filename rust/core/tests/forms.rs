@@ -44,8 +44,8 @@ fn tags(key: &str, value: &str, value_end: &str, end: &str, lines: bool) -> Body
     })
 }
 
-/// Qwen3-Coder, GLM, Kimi, `DeepSeek` R1, Mistral, Llama 3.1.
-fn forms() -> [CallForm; 6] {
+/// Qwen3-Coder, GLM, Kimi, `DeepSeek` R1, Mistral, bare objects, Llama 3.
+fn forms() -> [CallForm; 7] {
     let named = |before: &str, after: &str| BodyForm::Named {
         before: before.to_owned(),
         after: after.to_owned(),
@@ -59,6 +59,7 @@ fn forms() -> [CallForm; 6] {
         form("<call>", Some("</call>"), named("function<sep>", "```")),
         form("[TOOL_CALLS]", None, BodyForm::Object { list: true }),
         form("{", None, BodyForm::Object { list: false }),
+        CallForm { bare: true, ..form("<|python_tag|>", None, BodyForm::Python) },
     ]
 }
 
@@ -103,8 +104,8 @@ fn shown(form: &CallForm, output: &str) -> Vec<String> {
 
 #[test]
 fn every_form_is_read() {
-    let [xml, glm, kimi, r1, mistral, llama] = forms();
-    let cases: [(&CallForm, &str, &[&str]); 15] = [
+    let [xml, glm, kimi, r1, mistral, bare, llama] = forms();
+    let cases: [(&CallForm, &str, &[&str]); 29] = [
         (
             &xml,
             "Hi.\n\n<tool_call>\n<function=f>\n<parameter=s>\na\n\"b\"\n</parameter>\n\
@@ -158,11 +159,50 @@ fn every_form_is_read() {
              {\"name\": \"g\", \"arguments\": {}}]",
             &["C f", r#"A {"n": 1}"#, "C g", "A {}"],
         ),
-        (&llama, r#"{"name": "f", "parameters": {"n": 1}}"#, &["C f", r#"A {"n": 1}"#]),
+        (&bare, r#"{"name": "f", "parameters": {"n": 1}}"#, &["C f", r#"A {"n": 1}"#]),
         // Bare JSON is a call only under a declared name, and only at the start.
-        (&llama, r#"{"name": "Bob", "age": 3}"#, &[r#"T {"name": "Bob", "age": 3}"#]),
-        (&llama, r#"So: {"name": "f"}"#, &[r#"T So: {"name": "f"}"#]),
-        (&llama, r#"{"a": 1}"#, &[r#"T {"a": 1}"#]),
+        (&bare, r#"{"name": "Bob", "age": 3}"#, &[r#"T {"name": "Bob", "age": 3}"#]),
+        (&bare, r#"So: {"name": "f"}"#, &[r#"T So: {"name": "f"}"#]),
+        (&bare, r#"{"a": 1}"#, &[r#"T {"a": 1}"#]),
+        (
+            &llama,
+            r#"{"type": "function", "name": "f", "parameters": {"n": 1}}"#,
+            &["C f", r#"A {"n": 1}"#],
+        ),
+        (
+            &llama,
+            "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\"}\n{\"name\": \"f\"}",
+            &["C f", "A {}", "C g", "A {}", "C f", "A {}"],
+        ),
+        (
+            &llama,
+            r#"[{"name": "f", "arguments": {"n": 1}}, {"name": "g"}]"#,
+            &["C f", r#"A {"n": 1}"#, "C g", "A {}"],
+        ),
+        (
+            &llama,
+            "[f(s='a\\'\"\\n', n=[1, -2.5, (True, None)], o={'k': {}}), g()]\n",
+            &[
+                "C f",
+                r#"A {"s": "a'\"\n", "n": [1, -2.5, [true, null]], "o": {"k": {}}}"#,
+                "C g",
+                "A {}",
+            ],
+        ),
+        (&llama, "<|python_tag|>f.call(s=\"x, y)\")", &["C f", r#"A {"s": "x, y)"}"#]),
+        // What is no literal is a string of itself.
+        (&llama, "[f(s=now(), n=1 + 1)]", &["C f", r#"A {"s": "now()", "n": "1 + 1"}"#]),
+        // Cut off: as far as it was certain.
+        (&llama, "[f(n=1, s=\"ab", &["C f", r#"A {"n": 1, "s": "#]),
+        // No call: an unknown function, a positional argument, Markdown, code.
+        (&llama, "[h(n=1)]", &["T [h(n=1)]"]),
+        (&llama, "[f(1)]", &["T [f(1)]"]),
+        (&llama, "[f](n=1)", &["T [f](n=1)"]),
+        (&llama, "[1, {\"name\": \"f\"}]", &[r#"T [1, {"name": "f"}]"#]),
+        (&llama, "<|python_tag|>print(f(n=1))", &["T <|python_tag|>print(f(n=1))"]),
+        // What only begins like another call is text, with what stands before it.
+        (&llama, "[f(), h(n=1)]", &["C f", "A {}", "T , h(n=1)]"]),
+        (&llama, r#"{"name": "g"}; {"name": "h"}"#, &["C g", "A {}", r#"T ; {"name": "h"}"#]),
     ];
     for (form, output, expected) in cases {
         assert_eq!(shown(form, output), expected, "{output}");
@@ -216,6 +256,13 @@ const FRAGMENTS: &[&str] = &[
     "<",
     "</",
     "a b",
+    "<|python_tag|>",
+    "f(",
+    "s=",
+    "'",
+    ")",
+    ";",
+    "{\"name\": \"f\"",
 ];
 
 fn output() -> impl Strategy<Value = String> {
@@ -227,7 +274,7 @@ proptest! {
 
     /// Law 6, for every form and whatever comes.
     #[test]
-    fn pieces_do_not_matter(which in 0..6_usize, text in output(), cuts in vec(0..6_usize, 0..60)) {
+    fn pieces_do_not_matter(which in 0..7_usize, text in output(), cuts in vec(0..6_usize, 0..60)) {
         let form = &forms()[which];
         let mut pieces = Vec::new();
         let mut rest: Vec<char> = text.chars().collect();
@@ -268,7 +315,7 @@ proptest! {
 
     /// Text without a marker is all of it text.
     #[test]
-    fn no_text_is_lost(which in 0..5_usize, words in vec(select(&["a", "b\n", " c", "{", "7"][..]), 1..20)) {
+    fn no_text_is_lost(which in select(vec![0_usize, 1, 2, 3, 4, 6]), words in vec(select(&["a", "b\n", " c", "{", "7"][..]), 1..20)) {
         let text = words.concat();
         let said: String = read(&forms()[which], std::slice::from_ref(&text)).into_iter().map(|delta| match delta {
             Delta::Text(text) => text,

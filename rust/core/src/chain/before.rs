@@ -26,6 +26,8 @@ pub struct Before {
     pub asked: bool,
     /// Whether the model has answered since it last reasoned.
     pub answered: bool,
+    /// Whether a user's message waits for an answer that calls nothing.
+    pub waits: bool,
     /// How many calls there have been.
     pub calls: u32,
 }
@@ -34,8 +36,10 @@ impl Before {
     /// The same once `last` has spoken, with so many calls.
     #[must_use]
     pub fn and_said(self, last: Last, calls: usize) -> Self {
+        let answers = last == Last::Model && calls == 0;
+        let waits = last == Last::User || (self.waits && !answers);
         let calls = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
-        Self { last, calls, ..self }
+        Self { last, waits, calls, ..self }
     }
 }
 

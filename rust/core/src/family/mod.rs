@@ -18,7 +18,9 @@ pub mod chatml;
 pub mod generic;
 pub mod harmony;
 pub mod hermes;
+pub mod llama;
 pub mod marker;
+pub mod mistral;
 pub mod native;
 pub mod output;
 pub mod probe;
@@ -188,6 +190,7 @@ impl Before {
 
 /// What a turn brings, as far as it may take reasoning out of what stands before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct News {
     /// Whether there is a query among it.
     pub asks: bool,

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::family::generic::{Conversation, Generic, shown};
-use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, group, name_among, shows};
+use crate::family::render::{
+    Group, HEADER_QUESTION, Message, Sink, group, header_ends, name_among, shows,
+};
 use crate::family::{Before, Family, Last, Shown};
 use crate::header::{Header, RawHeader};
 use crate::item::{Item, Role};
@@ -63,7 +65,7 @@ fn agrees(
 ) -> Result<bool> {
     let items = conversation.items;
     let leading = items.iter().take_while(|item| item.is_instruction()).count();
-    let (first, rest) = items.split_at(leading);
+    let rest = &items[leading..];
     let mut groups = group(rest, leading, &|id| name_among(rest, id));
     for group in &mut groups {
         family.read_foreign(&mut group.message);
@@ -77,13 +79,20 @@ fn agrees(
     let question = generic
         .spell(|sink| family.message(&question, Shown::Nothing, before, sink), vocabulary)?;
     let (now, thought) = (conversation.now, (conversation.thinking, conversation.effort));
-    let header = generic.header(conversation.header, first, thought, now, &question, vocabulary)?;
-    let Some(header) = header else { return Ok(false) };
+    let print = |end: usize| {
+        let held = &items[..end];
+        let ids = generic.header(conversation.header, held, thought, now, &question, vocabulary);
+        ids.transpose().map(|ids| ids.map(|ids| (ids, end)))
+    };
+    let header = header_ends(items, leading).find_map(print).transpose()?;
+    let Some((header, end)) = header else { return Ok(false) };
 
     let showings = shows(family, &groups, before, conversation.generate);
     let write = |sink: &mut dyn Sink| {
-        for (Group { message, .. }, (shown, _)) in groups.iter().zip(showings) {
-            family.message(message, shown, before, sink);
+        for (Group { message, items }, (shown, _)) in groups.iter().zip(showings) {
+            if items.start >= end {
+                family.message(message, shown, before, sink);
+            }
             before = before.and(message, family.asks(message));
         }
         if conversation.generate {

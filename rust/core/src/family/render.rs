@@ -227,6 +227,14 @@ pub fn name_among(items: &[Arc<Item>], id: &str) -> Option<String> {
     })
 }
 
+/// Where a header may end that begins with `items`, of which `leading` are the operator's: behind
+/// those, or, where the template prints the header within the first question, behind that.
+pub fn header_ends(items: &[Arc<Item>], leading: usize) -> impl Iterator<Item = usize> {
+    let asks = |item: &Arc<Item>| matches!(**item, Item::Message { role: Role::User, .. });
+    let question = items.get(leading).is_some_and(asks);
+    [Some(leading), question.then_some(leading + 1)].into_iter().flatten()
+}
+
 /// Shows every answer's reasoning by what `rule` says of it: of the reasoning item, where there is
 /// one, of whether the answer stands behind the last query, and of whether it is the last message.
 #[must_use]

@@ -41,8 +41,8 @@ pub struct Header {
     pub echo_tools: String,
     /// The tool choice as JSON, in the form in which it came.
     pub echo_tool_choice: String,
-    /// What it was last rendered to, behind which leading texts: conversations that begin alike
-    /// share those tokens, and render them once.
+    /// What it was last rendered to, with which first texts: conversations that begin alike share
+    /// those tokens, and render them once.
     rendered: Mutex<Option<Rendered>>,
     types: OnceLock<Arc<ParameterTypes>>,
 }
@@ -80,10 +80,11 @@ impl ParameterTypes {
     }
 }
 
-/// A header's tokens, with what they were rendered behind.
+/// A header's tokens, with what they were rendered from.
 #[derive(Debug)]
 struct Rendered {
-    leading: Vec<String>,
+    first: Vec<String>,
+    asks: bool,
     given: (i64, Thinking),
     ids: Arc<[TokenId]>,
 }
@@ -149,26 +150,28 @@ impl Header {
         }))
     }
 
-    /// Its tokens with these leading texts and whatever else it is `given`; and whether `render` had to render them: it has not when the last ones were the same. None when `render`
-    /// finds that it cannot.
+    /// Its tokens with these first texts, the last of which `asks` or is the operator's like the
+    /// others, and whatever else it is `given`; and whether `render` had to render them: it has not when
+    /// the last ones were the same. None when `render` finds that it cannot.
     ///
     /// # Errors
     /// What `render` returns.
     pub fn tokens(
         &self,
-        leading: &[&str],
+        (first, asks): (&[&str], bool),
         given: (i64, Thinking),
         render: impl FnOnce() -> Result<Option<Vec<TokenId>>>,
     ) -> Result<Option<(Arc<[TokenId]>, bool)>> {
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |last: &&Rendered| last.given == given && last.leading == leading;
+        let same =
+            |last: &&Rendered| last.given == given && last.asks == asks && last.first == first;
         if let Some(last) = rendered.as_ref().filter(same) {
             return Ok(Some((Arc::clone(&last.ids), false)));
         }
         let Some(ids) = render()? else { return Ok(None) };
         let ids: Arc<[TokenId]> = ids.into();
-        let leading = leading.iter().map(|&text| text.to_owned()).collect();
-        *rendered = Some(Rendered { leading, given, ids: Arc::clone(&ids) });
+        let first = first.iter().map(|&text| text.to_owned()).collect();
+        *rendered = Some(Rendered { first, asks, given, ids: Arc::clone(&ids) });
         Ok(Some((ids, true)))
     }
 
@@ -297,16 +300,18 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_rendered_once_for_the_same_leading_texts() {
+    fn tokens_are_rendered_once_for_the_same_first_texts() {
         let header = parse("\"a\"", LS, "null").unwrap();
-        let ids = |leading: &[&str], now: i64, id: TokenId| {
-            header.tokens(leading, (now, (true, None)), || Ok(Some(vec![id]))).unwrap().unwrap().0
+        let ids = |first: &[&str], asks: bool, now: i64, id: TokenId| {
+            let render = || Ok(Some(vec![id]));
+            header.tokens((first, asks), (now, (true, None)), render).unwrap().unwrap().0
         };
-        assert_eq!(*ids(&["x"], 0, 1), [1]);
-        assert_eq!(*ids(&["x"], 0, 2), [1]);
-        assert_eq!(*ids(&["x", ""], 0, 3), [3]);
-        assert_eq!(*ids(&["x"], 0, 4), [4]);
-        assert_eq!(*ids(&["x"], 1, 5), [5]);
+        assert_eq!(*ids(&["x"], false, 0, 1), [1]);
+        assert_eq!(*ids(&["x"], false, 0, 2), [1]);
+        assert_eq!(*ids(&["x", ""], false, 0, 3), [3]);
+        assert_eq!(*ids(&["x"], false, 0, 4), [4]);
+        assert_eq!(*ids(&["x"], false, 1, 5), [5]);
+        assert_eq!(*ids(&["x"], true, 1, 6), [6]);
     }
 
     #[test]

@@ -2,12 +2,15 @@
 //! rendered behind what stands, and history that the template rewrites is edited by token surgery
 //! (D6).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Extent, Node, Segment, Tail};
 use crate::error::Result;
-use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, group, name_among, shows};
+use crate::family::render::{
+    Group, HEADER_QUESTION, Message, Sink, group, header_ends, name_among, shows,
+};
 use crate::family::{Before, End, Family, Last, News, Showing, Shown};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
@@ -45,9 +48,12 @@ struct Plan<'a> {
     /// To be rendered, in order.
     groups: Vec<Group>,
     shown: Vec<Showing>,
+    /// How many of the chain's first items stand in the header.
     leading: usize,
     /// The header's segment, when it is another than the parent's, and whether it had to be rendered.
     header: Option<(Segment, bool)>,
+    /// A message that only the parent's header held.
+    released: Option<Segment>,
     /// What stands before the groups.
     before: Before,
     /// The soonest that what stays or moves loses reasoning.
@@ -67,7 +73,7 @@ impl<'a> Plan<'a> {
         } else {
             0
         };
-        let leading = parent.map_or(0, |node| node.parts().leading) + new_leading;
+        let mut leading = parent.map_or(0, |node| node.parts().leading) + new_leading;
         let ordinary = &items[new_leading..];
 
         let joined = parent.and_then(|node| joined(node, ordinary));
@@ -86,7 +92,7 @@ impl<'a> Plan<'a> {
         if before.last == Last::Nobody && leading > 0 {
             before.last = Last::Operator;
         }
-        let shown = shows(family, &groups, before, request.generate);
+        let mut shown = shows(family, &groups, before, request.generate);
         let followed = groups.len().saturating_sub(usize::from(!request.generate));
         let news = News {
             asks: groups.iter().any(|group| family.asks(&group.message)),
@@ -95,11 +101,28 @@ impl<'a> Plan<'a> {
             answered: before.answered && (request.generate || !groups.is_empty())
                 || groups[..followed].iter().any(|group| group.message.is_answer()),
         };
-        let header = match header(profile, family, asked, leading, new_leading > 0)? {
+        let mut released = None;
+        let header = match header(profile, family, asked, new_leading)? {
             Headed::Same => None,
-            Headed::Other(segment, rendered) => Some((segment, rendered)),
+            Headed::Other(segment, rendered) => {
+                let end = segment.items.range().end;
+                if let Some(node) = parent.filter(|_| end < leading) {
+                    released = Some(message_of(profile, family, node, end..leading)?);
+                }
+                leading = end;
+                Some((segment, rendered))
+            }
             Headed::Unseparable => return Ok(None),
         };
+        // A first question that stands in the header is no message of its own.
+        let held = leading.saturating_sub(seen + new_leading);
+        if held > 0 && parent.is_some_and(|node| matches!(node.parts().tail, Tail::Sampled(_))) {
+            return Ok(None);
+        }
+        for Group { message, .. } in groups.drain(..held) {
+            before = before.and(&message, family.asks(&message));
+        }
+        shown.drain(..held);
         let mut plan = Self {
             family,
             parent,
@@ -110,6 +133,7 @@ impl<'a> Plan<'a> {
             shown,
             leading,
             header,
+            released,
             before,
             dropped: parent.map_or(Dropped::Never, |node| node.parts().dropped),
             closer_loses: family.loses(family.reasoning_dropped(), news),
@@ -149,7 +173,10 @@ impl<'a> Plan<'a> {
                 break;
             }
             position += segment.ids.len();
-            if self.header.is_some() && segment.kind == SpanKind::Header {
+            let own = segment.items.range();
+            let in_header =
+                segment.kind == SpanKind::Header || !own.is_empty() && own.end <= self.leading;
+            if self.header.is_some() && in_header {
                 continue;
             }
             let changed = if self.family.loses(segment.dropped, news) {
@@ -175,8 +202,10 @@ impl<'a> Plan<'a> {
         let tail = self.parent.map_or(Tail::Empty, |node| node.parts().tail);
         let fresh = self.header.as_ref().filter(|(_, rendered)| *rendered);
         let mut rendered = fresh.map_or(0, |(segment, _)| segment.ids.len());
+        rendered += self.released.as_ref().map_or(0, |segment| segment.ids.len());
         let mut segments: Vec<Segment> =
             self.header.into_iter().map(|(segment, _)| segment).collect();
+        segments.extend(self.released);
         segments.extend(self.moved);
         let moved = segments.len();
         let mut dropped = self.dropped;
@@ -255,12 +284,12 @@ enum Headed {
     Unseparable,
 }
 
+/// `new_leading` items lead the conversation that the parent has not.
 fn header(
     profile: &Profile,
     family: &dyn Family,
     asked: Asked<'_>,
-    leading: usize,
-    leads_anew: bool,
+    new_leading: usize,
 ) -> Result<Headed> {
     let Asked { parent, header, items, began, thinking, .. } = asked;
     let generic = &profile.renderer().generic;
@@ -268,28 +297,56 @@ fn header(
         let given = |thinking| generic.given(thinking, began);
         header.renders_as(&node.parts().header) && given(thinking) == given(node.parts().thinking)
     };
-    if !leads_anew && parent.is_some_and(same) {
+    if new_leading == 0 && parent.is_some_and(same) {
         return Ok(Headed::Same);
     }
-    let mut all = parent.map(|node| node.items(0..leading)).unwrap_or_default();
-    let missing = leading - all.len();
-    all.extend(items[..missing].iter().cloned());
-    let texts: Vec<&str> = all.iter().map(|item| item.text()).collect();
+    let held = parent.map_or(0, |node| node.parts().leading);
+    let known = |node: &Node| node.items(0..node.item_count().min(held + 1));
+    let mut first = parent.map(known).unwrap_or_default();
+    let leading = first.iter().take(held).take_while(|item| item.is_instruction()).count();
+    let leading = leading + new_leading;
+    let missing = (leading + 1).saturating_sub(first.len());
+    first.extend(items.iter().take(missing).cloned());
+
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
     let before = Before { last: Last::Operator, ..Before::default() };
     let vocabulary = profile.vocabulary();
-    let printed = header.tokens(&texts, generic.given(thinking, began), || {
-        let write = |sink: &mut dyn Sink| family.message(&question, Shown::Nothing, before, sink);
-        let question = generic.spell(write, vocabulary)?;
-        generic.header(header, &all, thinking, began, &question, vocabulary)
-    });
-    Ok(match printed? {
-        Some((ids, rendered)) => {
-            let empty = segment(Vec::new(), SpanKind::Header, 0..leading);
-            Headed::Other(Segment { ids, ..empty }, rendered)
+    for end in header_ends(&first, leading) {
+        let held = &first[..end];
+        let texts: Vec<&str> = held.iter().map(|item| item.text()).collect();
+        let first = (texts.as_slice(), end > leading);
+        let printed = header.tokens(first, generic.given(thinking, began), || {
+            let write =
+                |sink: &mut dyn Sink| family.message(&question, Shown::Nothing, before, sink);
+            let question = generic.spell(write, vocabulary)?;
+            generic.header(header, held, thinking, began, &question, vocabulary)
+        });
+        if let Some((ids, rendered)) = printed? {
+            let empty = segment(Vec::new(), SpanKind::Header, 0..end);
+            return Ok(Headed::Other(Segment { ids, ..empty }, rendered));
         }
-        None => Headed::Unseparable,
-    })
+    }
+    Ok(Headed::Unseparable)
+}
+
+/// The message that stood in the parent's header, by itself.
+fn message_of(
+    profile: &Profile,
+    family: &dyn Family,
+    node: &Node,
+    own: Range<usize>,
+) -> Result<Segment> {
+    let before = match own.start {
+        0 => Before::default(),
+        _ => Before { last: Last::Operator, ..Before::default() },
+    };
+    let groups = grouped(Some(node), &node.items(own.clone()), own.start);
+    let write = |sink: &mut dyn Sink| {
+        for Group { message, .. } in &groups {
+            family.message(message, Shown::Nothing, before, sink);
+        }
+    };
+    Ok(Segment { before, ..segment(profile.render(write)?, SpanKind::Item, own) })
 }
 
 /// What closes sampled ids. Where it closes reasoning too, history loses that with the reasoning;

@@ -174,9 +174,11 @@ impl Generic {
     }
 
     /// The tokens of a conversation's header: of what the template prints before the first message.
-    /// `items` are the leading system messages. To find its end, the template is given a user's message
-    /// too, [`HEADER_QUESTION`], which `question` [spells](Self::spell). None when the template
-    /// refuses such a header, or prints it within that message.
+    /// `items` are those that it holds ([`header_ends`]). To find its end, the template is given a
+    /// user's message too, [`HEADER_QUESTION`], which `question` [spells](Self::spell). None when the
+    /// template refuses such a header, or prints it within that message.
+    ///
+    /// [`header_ends`]: crate::family::render::header_ends
     ///
     /// # Errors
     /// When the encoder fails.

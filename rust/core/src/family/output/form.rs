@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::body::begins_name;
 use crate::family::marker::{Marker, Markers};
 use crate::header::ParameterTypes;
 use crate::token::TokenId;
@@ -34,8 +35,8 @@ pub struct CallForm {
     pub body: BodyForm,
     /// Tokens that are part of the body's scaffold.
     pub parts: Vec<(TokenId, String)>,
-    /// Whether a call is only what an answer begins with, under the name of a tool that was declared:
-    /// so where nothing opens one (Llama 3.1 writes bare JSON).
+    /// Whether nothing need open a call (Llama 3.1 writes bare JSON): then it is only what an answer
+    /// begins with, under the name of a tool that was declared.
     pub bare: bool,
 }
 
@@ -47,6 +48,8 @@ pub enum BodyForm {
         /// Whether several stand in one pair of markers.
         list: bool,
     },
+    /// Such an object, or calls in Python's spelling: `[f(a=1), g(b="x")]`, `f.call(a=1)`.
+    Python,
     /// A name, and arguments in JSON: `functions.f:0<|tool_call_argument_begin|>{…}`.
     Named {
         /// Before the name.
@@ -95,6 +98,7 @@ impl CallForm {
         let body = match &self.body {
             BodyForm::Object { list: false } => "{name, arguments}".to_owned(),
             BodyForm::Object { list: true } => "[{name, arguments}, …]".to_owned(),
+            BodyForm::Python => "{name, parameters} or [name(key=value), …]".to_owned(),
             BodyForm::Named { before, after } => format!("{before}name … {{arguments}}{after}"),
             BodyForm::Tagged(Tags { before, key, value, value_end, end, .. }) => {
                 format!("{before}name {key}key{value}value{value_end} {end}")
@@ -107,17 +111,41 @@ impl CallForm {
         format!("{open}{body}{close}{around}")
     }
 
-    /// Whether `c` behind a call and `held` says that another one comes, or still belongs to it.
-    pub(super) fn goes_on(&self, held: &str, c: char) -> bool {
+    /// What a call begins with that nothing opens.
+    pub(super) fn beginnings(&self) -> &'static [&'static str] {
         match &self.body {
-            BodyForm::Object { list } => *list && matches!(c, ',' | '{'),
-            BodyForm::Named { after, .. } => {
-                let squeezed = |text: &str| -> String { text.split_whitespace().collect() };
-                let mut seen = squeezed(held);
-                seen.push(c);
-                squeezed(after).starts_with(&seen)
-            }
-            BodyForm::Tagged(_) => false,
+            _ if !self.bare => &[],
+            BodyForm::Python => &["{", "["],
+            _ => &["{"],
         }
     }
+
+    /// What `c` is behind a call and `held`.
+    pub(super) fn goes_on(&self, held: &str, c: char) -> Next {
+        let squeezed = |text: &str| -> String { text.split_whitespace().collect() };
+        let part = |is_part: bool| if is_part { Next::Part } else { Next::Text };
+        match &self.body {
+            BodyForm::Object { list: true } | BodyForm::Python if c == '{' => Next::Call,
+            BodyForm::Object { list } => part(*list && c == ','),
+            BodyForm::Python if squeezed(held) == "," && begins_name(c) => Next::Call,
+            BodyForm::Python => part(matches!(c, ',' | ';') && squeezed(held).is_empty()),
+            BodyForm::Named { after, .. } => {
+                let mut seen = squeezed(held);
+                seen.push(c);
+                part(squeezed(after).starts_with(&seen))
+            }
+            BodyForm::Tagged(_) => Next::Text,
+        }
+    }
+}
+
+/// What a character behind a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The first of another call, perhaps.
+    Call,
+    /// Part of what stands around calls.
+    Part,
+    /// Text.
+    Text,
 }

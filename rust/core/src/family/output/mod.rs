@@ -54,8 +54,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::body::{Body, Progress, is_blank};
-use self::form::CallForm;
 pub use self::form::OutputFormat;
+use self::form::{CallForm, Next};
 use self::place::{Block, Call, Closer, Mark, Met, Place};
 use self::prose::{Kind, Prose, append};
 use super::marker::Marker;
@@ -123,6 +123,8 @@ impl OutputReader {
             for around in &call.around {
                 learn(around, Mark::Around, format.text_markers);
             }
+            let beginnings = call.beginnings().iter().filter(|&text| *text != call.open.content());
+            letters.extend(beginnings.map(|&text| (text.to_owned(), Mark::CallOpen)));
         }
         let (place, first) = match start {
             Start::Reasoning => (Place::Reasoning, Block::From(0)),
@@ -233,16 +235,17 @@ impl OutputReader {
 
     /// A character that belongs to no marker.
     fn character(&mut self, c: char, out: &mut Vec<Delta>) {
+        let form = self.form.as_ref();
+        let next = |held: &str| form.map_or(Next::Text, |form| form.goes_on(held, c));
         match &mut self.place {
             Place::Reasoning => self.say(Kind::Reasoning, c, out),
             Place::Text => self.say(Kind::Text, c, out),
             Place::Tail(held) if is_blank(c) || matches!(c, '}' | ']') => held.push(c),
-            Place::Tail(held) if self.form.as_ref().is_some_and(|form| form.goes_on(held, c)) => {
-                held.push(c);
-                if c == '{' {
-                    self.open_call(Kind::Text, Met { shown: "", index: None });
-                    self.character(c, out);
-                }
+            Place::Tail(held) if next(held) == Next::Part => held.push(c),
+            Place::Tail(held) if next(held) == Next::Call => {
+                let held = mem::take(held);
+                self.open_call(Kind::Text, Met { shown: &held, index: None });
+                self.character(c, out);
             }
             Place::Tail(held) => {
                 let held = mem::take(held);
@@ -276,7 +279,7 @@ impl OutputReader {
         }
     }
 
-    /// The opening marker is the body's beginning too.
+    /// What opened the call is its body's beginning.
     fn feed_body(&mut self, shown: &str, out: &mut Vec<Delta>) {
         if let Place::Call(call) = &mut self.place {
             call.raw.clear();
@@ -394,8 +397,8 @@ impl OutputReader {
             }
             (_, Mark::CallOpen) => {
                 self.open_call(within, met);
-                // A bare call's marker is its first character.
-                if self.is_bare() {
+                let beginnings = self.form.as_ref().map_or(&[][..], CallForm::beginnings);
+                if beginnings.contains(&met.shown) {
                     self.feed_body(met.shown, out);
                 }
             }

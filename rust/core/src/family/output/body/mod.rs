@@ -5,18 +5,23 @@ use std::sync::Arc;
 use self::named::NamedBody;
 use self::object::ObjectBody;
 pub(super) use self::object::{Flow, Malformed, Progress, Raw, is_blank};
+use self::python::PythonBody;
+pub(super) use self::python::begins_name;
 use self::tagged::TaggedBody;
 use super::form::BodyForm;
 use crate::header::ParameterTypes;
 
+mod literal;
 mod named;
 mod object;
+mod python;
 mod tagged;
 
 /// The body of one call.
 #[derive(Debug)]
 pub(super) enum Body {
     Object(ObjectBody),
+    Python(PythonBody),
     Named(NamedBody),
     Tagged(TaggedBody),
 }
@@ -25,6 +30,7 @@ impl Body {
     pub(super) fn new(form: &BodyForm, types: &Arc<ParameterTypes>) -> Self {
         match form {
             BodyForm::Object { list } => Self::Object(ObjectBody::new(*list)),
+            BodyForm::Python => Self::Python(PythonBody::new()),
             BodyForm::Named { before, .. } => Self::Named(NamedBody::new(before)),
             BodyForm::Tagged(tags) => Self::Tagged(TaggedBody::new(tags, Arc::clone(types))),
         }
@@ -34,6 +40,7 @@ impl Body {
     pub(super) fn take_name(&mut self) -> Option<String> {
         match self {
             Self::Object(body) => body.take_name(),
+            Self::Python(body) => body.take_name(),
             Self::Named(body) => body.take_name(),
             Self::Tagged(body) => body.take_name(),
         }
@@ -43,6 +50,7 @@ impl Body {
     pub(super) fn take_ready(&mut self) -> String {
         match self {
             Self::Object(body) => body.take_ready(),
+            Self::Python(body) => body.take_ready(),
             Self::Named(body) => body.take_ready(),
             Self::Tagged(body) => body.take_ready(),
         }
@@ -51,6 +59,7 @@ impl Body {
     pub(super) fn arguments(&self) -> Progress {
         match self {
             Self::Object(body) => body.arguments(),
+            Self::Python(body) => body.arguments(),
             Self::Named(body) => body.arguments(),
             Self::Tagged(body) => body.arguments(),
         }
@@ -60,6 +69,7 @@ impl Body {
     pub(super) fn is_done(&self) -> bool {
         match self {
             Self::Object(body) => body.is_done(),
+            Self::Python(body) => body.is_done(),
             Self::Named(body) => body.is_done(),
             Self::Tagged(body) => body.is_done(),
         }
@@ -69,6 +79,7 @@ impl Body {
     pub(super) fn in_string(&self) -> bool {
         match self {
             Self::Object(body) => body.in_string(),
+            Self::Python(body) => body.in_string(),
             Self::Named(body) => body.in_string(),
             Self::Tagged(body) => body.in_string(),
         }
@@ -82,6 +93,7 @@ impl Body {
     pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
         match self {
             Self::Object(body) => body.push(c),
+            Self::Python(body) => body.push(c),
             Self::Named(body) => body.push(c),
             Self::Tagged(body) => body.push(c),
         }

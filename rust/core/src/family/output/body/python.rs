@@ -1,0 +1,166 @@
+//! A call as Llama 3 may write it: a JSON object, or as Python spells it.
+//!
+//! ```text
+//! {"name": "f", "parameters": {"a": 1}}      [f(a=1), g(b="x")]      f.call(a=1)
+//! ```
+//!
+//! Every argument is passed on as JSON once its value is whole. The name is not before the first
+//! keyword, or the closing parenthesis: until then it may be any text, such as a link in Markdown.
+
+use std::mem;
+
+use super::literal::Literal;
+use super::object::{Malformed, ObjectBody, Progress};
+use super::{is_blank, is_name};
+
+/// What Llama 3.1 writes behind the name of a tool of its own: `brave_search.call(query="…")`.
+const METHOD: &str = ".call";
+
+#[derive(Debug)]
+enum At {
+    /// Before the name; whether a list has been opened.
+    Start {
+        listed: bool,
+    },
+    Object(ObjectBody),
+    Name(String),
+    /// Before a keyword, which may be none.
+    Open,
+    Keyword(String),
+    Value(Literal),
+    Done,
+}
+
+/// The body of one call.
+#[derive(Debug)]
+pub(crate) struct PythonBody {
+    at: At,
+    /// Until it is certain.
+    called: String,
+    name: Option<String>,
+    ready: String,
+    arguments: Progress,
+}
+
+impl PythonBody {
+    pub(super) fn new() -> Self {
+        Self {
+            at: At::Start { listed: false },
+            called: String::new(),
+            name: None,
+            ready: String::new(),
+            arguments: Progress::Absent,
+        }
+    }
+
+    pub(super) fn take_name(&mut self) -> Option<String> {
+        match &mut self.at {
+            At::Object(body) => body.take_name(),
+            _ => self.name.take(),
+        }
+    }
+
+    pub(super) fn take_ready(&mut self) -> String {
+        match &mut self.at {
+            At::Object(body) => body.take_ready(),
+            _ => mem::take(&mut self.ready),
+        }
+    }
+
+    pub(super) fn arguments(&self) -> Progress {
+        match &self.at {
+            At::Object(body) => body.arguments(),
+            _ => self.arguments,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        match &self.at {
+            At::Object(body) => body.is_done(),
+            at => matches!(at, At::Done),
+        }
+    }
+
+    pub(super) fn in_string(&self) -> bool {
+        match &self.at {
+            At::Object(body) => body.in_string(),
+            At::Value(value) => value.in_string(),
+            _ => false,
+        }
+    }
+
+    /// # Errors
+    /// [`Malformed`] as for every body.
+    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+        self.at = match mem::replace(&mut self.at, At::Done) {
+            At::Start { listed } if is_blank(c) => At::Start { listed },
+            At::Start { listed: false } if c == '[' => At::Start { listed: true },
+            At::Start { .. } if c == '{' => {
+                let mut body = ObjectBody::new(false);
+                body.push(c)?;
+                At::Object(body)
+            }
+            At::Start { .. } if begins_name(c) => At::Name(c.to_string()),
+            At::Object(mut body) => {
+                let pushed = body.push(c);
+                self.at = At::Object(body);
+                return pushed;
+            }
+            At::Name(mut name) if is_name(c) => {
+                name.push(c);
+                At::Name(name)
+            }
+            At::Name(name) if c == '(' => {
+                name.strip_suffix(METHOD).unwrap_or(&name).clone_into(&mut self.called);
+                At::Open
+            }
+            At::Open if is_blank(c) => At::Open,
+            At::Open if c == ')' => self.close(),
+            At::Open if begins_name(c) => At::Keyword(c.to_string()),
+            At::Keyword(mut word) if is_name(c) || is_blank(c) => {
+                word.push(c);
+                At::Keyword(word)
+            }
+            At::Keyword(word) if c == '=' => {
+                self.begin();
+                self.ready.push_str(if self.arguments == Progress::Absent { "{" } else { ", " });
+                self.arguments = Progress::Open;
+                crate::json::write_string(word.trim_end(), &mut self.ready);
+                self.ready.push_str(": ");
+                At::Value(Literal::default())
+            }
+            At::Value(mut value) => {
+                if value.take(c) {
+                    At::Value(value)
+                } else {
+                    self.ready.push_str(&value.into_json());
+                    match c {
+                        ',' => At::Open,
+                        ')' => self.close(),
+                        _ => return Err(Malformed),
+                    }
+                }
+            }
+            _ => return Err(Malformed),
+        };
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        if self.arguments == Progress::Absent {
+            self.name = Some(mem::take(&mut self.called));
+        }
+    }
+
+    fn close(&mut self) -> At {
+        self.begin();
+        self.ready.push_str(if self.arguments == Progress::Absent { "{}" } else { "}" });
+        self.arguments = Progress::Complete;
+        At::Done
+    }
+}
+
+/// A character that may begin a name in Python.
+pub(crate) fn begins_name(c: char) -> bool {
+    c.is_alphabetic() || c == '_'
+}

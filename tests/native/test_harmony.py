@@ -166,15 +166,20 @@ def test_case_8_a_header_that_says_its_recipient_twice_is_a_call(profile):
             [["call", "browser.search", '{"q": 1}']],
         ),
         ("<|channel|>commentary to=read_file<|message|>{}<|call|>", [["call", "read_file", "{}"]]),
-        ("<|channel|>analysis to=python code<|message|>\nprint(1)<|call|>", [["text", "\nprint(1)"]]),
+        (
+            "<|channel|>analysis to=python code<|message|>\nprint(1)<|call|>",
+            [["text", "\nprint(1)"]],
+        ),
         ("<|channel|>analysis to=python code<|message|><|call|>", [["call", "python", "{}"]]),
         ("<|channel|>commentary to=functions.<|message|>x<|call|>", [["text", "x"]]),
         ("<|channel|>commentary to=assistant<|message|>x<|end|>", [["text", "x"]]),
         # A preamble, and what the model thinks on both sides of it.
         (
-            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary"
-            "<|message|>b<|end|><|start|>assistant<|channel|>analysis<|message|>c<|end|>"
-            "<|start|>assistant<|channel|>final<|message|>d<|return|>",
+            (
+                "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary"
+                "<|message|>b<|end|><|start|>assistant<|channel|>analysis<|message|>c<|end|>"
+                "<|start|>assistant<|channel|>final<|message|>d<|return|>"
+            ),
             [["reasoning", "a"], ["text", "b"], ["reasoning", "c"], ["text", "d"]],
         ),
         ("<|channel|>final <|constrain|>json<|message|>{}<|return|>", [["text", "{}"]]),

@@ -1,8 +1,8 @@
 """What gpt-oss is asked, natively, against OpenAI's own renderer (``oracle.harmony``).
 
-Answers are that library's tokens too: it writes what the model says, and the next prompt must hold those
-tokens where they were, without the reasoning that an answer ended. The conversations are random, by
-seeds; ``LAWS_FACTOR=20 pytest tests/native`` looks twenty times as hard.
+Answers are that library's tokens too: it writes what the model says, and the next prompt must hold
+those tokens where they were, without the reasoning that an answer ended. The conversations are
+random, by seeds; ``LAWS_FACTOR=20 pytest tests/native`` looks twenty times as hard.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def test_the_template_is_served_natively(name, trust):
 
 
 def test_a_template_that_asks_otherwise_is_run_itself():
-    text = templates.text_of(TEMPLATE).replace("<|start|>user<|message|>", "<|start|>user <|message|>")
+    text = templates.text_of(TEMPLATE).replace(
+        "<|start|>user<|message|>", "<|start|>user <|message|>"
+    )
     profile = profile_of(templates.template(TEMPLATE), "strict").with_template(text, trust="strict")
     assert profile.family == "generic"
 
@@ -66,8 +68,8 @@ def test_what_a_client_brings_is_openais_prompt(trust):
             step = talk.step()
             talk.same(talk.open(step.items).prompt.tolist(), talk.expected(step.items))
             if talk.random.random() < 0.3:  # all of it anew
-                talk.node, step_items, talk.items = None, [*talk.items, *step.items], []
-                talk.warm(step_items)
+                talk.node, everything, talk.items = None, [*talk.items, *step.items], []
+                talk.warm(everything)
             else:
                 talk.warm(step.items)
             if talk.random.random() < 0.2:
@@ -178,9 +180,7 @@ class Hand:
 ASKED = "<|start|>user<|message|>x<|end|>"
 ASKS = "<|start|>assistant"
 THOUGHT = "<|channel|>analysis<|message|>why<|end|>"
-CALLED = (
-    "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"
-)
+CALLED = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"
 OUTPUT = "<|start|>functions.f to=assistant<|channel|>commentary<|message|>done<|end|>"
 FINAL = "<|channel|>final<|message|>so"
 """As in the guide: developers.openai.com/cookbook/articles/openai-harmony, but for the texts."""

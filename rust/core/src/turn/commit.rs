@@ -73,12 +73,12 @@ impl Turn {
             if let ([only], Some(prompt)) = (sampled.as_slice(), segments.last_mut())
                 && only.dropped != Dropped::Never
                 && only.reasoning == (0..only.ids.len()).into()
-                && self.native().is_some_and(|family| family.loses_whole())
+                && self.native().is_some_and(Family::loses_whole)
             {
                 prompt.reasoning = (0..prompt.ids.len()).into();
                 prompt.dropped = only.dropped;
             }
-            dropped = sampled.iter().fold(dropped, |soonest, part| soonest.max(part.dropped));
+            dropped = sampled.iter().map(|part| part.dropped).fold(dropped, Dropped::max);
             segments.extend(sampled);
         }
         // A fork of what has gone on already is often one turn long (a side question, a retry): it
@@ -198,14 +198,12 @@ impl Turn {
         let native = self.native();
         let lost = self.parser.reasoning().into_iter().map(|block| {
             let block = block.start.min(ids.len())..block.end.min(ids.len());
-            match native {
-                Some(family) => family.lost(ids, block),
-                // The newlines behind it go with it.
-                None => {
-                    let newlines = ids[block.end..].iter().take_while(is_newline).count();
-                    block.start..block.end + newlines
-                }
+            if let Some(family) = native {
+                return family.lost(ids, block);
             }
+            // The newlines behind it go with it.
+            let newlines = ids[block.end..].iter().take_while(is_newline).count();
+            block.start..block.end + newlines
         });
         lost.filter(|range| !range.is_empty()).collect()
     }

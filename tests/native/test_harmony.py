@@ -160,8 +160,56 @@ def test_case_8_a_header_that_says_its_recipient_twice_is_a_call(profile):
             [["reasoning", "a"], ["text", "b"]],
         ),
         (' to=functions.f<|channel|>commentary json<|message|>{"a"', [["call", "f", '{"a"']]),
+        # Tools that the model was trained with, and functions without their namespace.
+        (
+            '<|channel|>analysis to=browser.search code<|message|> {"q": 1}<|call|>',
+            [["call", "browser.search", '{"q": 1}']],
+        ),
+        ("<|channel|>commentary to=read_file<|message|>{}<|call|>", [["call", "read_file", "{}"]]),
+        (
+            "<|channel|>analysis to=python code<|message|>\nprint(1)<|call|>",
+            [["text", "\nprint(1)"]],
+        ),
+        ("<|channel|>analysis to=python code<|message|><|call|>", [["call", "python", "{}"]]),
+        ("<|channel|>commentary to=functions.<|message|>x<|call|>", [["text", "x"]]),
+        ("<|channel|>commentary to=assistant<|message|>x<|end|>", [["text", "x"]]),
+        # A preamble, and what the model thinks on both sides of it.
+        (
+            (
+                "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary"
+                "<|message|>b<|end|><|start|>assistant<|channel|>analysis<|message|>c<|end|>"
+                "<|start|>assistant<|channel|>final<|message|>d<|return|>"
+            ),
+            [["reasoning", "a"], ["text", "b"], ["reasoning", "c"], ["text", "d"]],
+        ),
+        ("<|channel|>final <|constrain|>json<|message|>{}<|return|>", [["text", "{}"]]),
     ],
 )
 def test_what_is_not_quite_harmony_is_read_as_far_as_it_goes(profile, said, expected):
     ids = profile.encode(said, control=True).tolist()
     assert read(profile, ids, Random(1)) == expected
+
+
+def test_without_tools_to_choose_from_a_call_is_a_text(profile):
+    turn = _core.Chains(profile).open(
+        None, b'"x"', tools=json.dumps(TOOLS).encode(), tool_choice=b'"none"'
+    )
+    said = "<|channel|>commentary to=functions.read_file<|message|>{}<|call|>"
+    deltas = turn.push(profile.encode(said, control=True).tolist()) + turn.finish()
+    assert [(delta.kind, delta.text) for delta in deltas] == [("text", "{}")]
+
+
+@pytest.mark.parametrize(
+    ("said", "count"),
+    [
+        ("<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", 5),
+        ("<|channel|>final<|message|>b", 0),
+        ("<|channel|>analysis<|message|>a", 4),
+    ],
+)
+def test_what_counts_as_reasoning_is_its_whole_message(profile, said, count):
+    """Markers included; ids counted by hand, since each of these words is one token."""
+    turn = _core.Chains(profile).open(None, b'"x"')
+    turn.push(profile.encode(said, control=True).tolist())
+    turn.finish()
+    assert turn.reasoning_tokens == count

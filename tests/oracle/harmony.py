@@ -1,9 +1,8 @@
-"""The naive model of gpt-oss's prompts: OpenAI's own renderer (``openai-harmony``) behind the template's
-header.
+"""The naive model of gpt-oss's prompts: OpenAI's own renderer behind the template's header.
 
-That library decides how a message is written. Which of the reasoning a prompt still has it decides
-otherwise than its guide says (decision 0014), so it is told not to, and :func:`said` leaves that
-out: what an answer stands behind.
+That library, ``openai-harmony``, decides how a message is written. Which of the reasoning a prompt
+still has it decides otherwise than its guide says (decision 0014), so it is told not to, and
+:func:`without_ended_reasoning` leaves that out: what an answer stands behind.
 """
 
 from __future__ import annotations

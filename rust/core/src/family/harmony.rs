@@ -34,6 +34,8 @@ pub struct Harmony {
     markers: HarmonyMarkers,
     /// `<|start|>assistant`.
     opening: Vec<TokenId>,
+    /// Whether texts steer the template (`trust = "compat"`), which refuses channels in them.
+    text_steers: bool,
 }
 
 /// What follows a message's role.
@@ -50,11 +52,12 @@ impl Harmony {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Profile`] where it does not, or the vocabulary lacks a marker.
-    pub fn detect(generic: &Generic, vocabulary: &Vocabulary) -> Result<Self> {
+    pub fn detect(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
         let markers = generic.harmony().ok_or_else(|| {
             Error::profile("no answer begins with <|start|>assistant and harmony's markers")
         })?;
-        let mut found = Self { markers: markers.clone(), opening: Vec::new() };
+        let markers = markers.clone();
+        let mut found = Self { markers, opening: Vec::new(), text_steers: compat };
         let mut sink = IdSink::new(vocabulary, false);
         found.opening(Before::default(), &mut sink);
         found.opening = sink.take()?;
@@ -118,15 +121,23 @@ impl Format for Harmony {
 }
 
 impl Family for Harmony {
-    /// A header is words: a function's name must be one, or it would say something else.
+    /// A header is words: a function's name must be one, or it would say something else. What the
+    /// template refuses it is to refuse itself.
     fn takes(&self, groups: &[Group], _before: Before) -> bool {
         let is_word = |name: &String| {
             let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
             !name.is_empty() && name.bytes().all(letter)
         };
+        let channels = ["analysis", "final"].map(|name| format!("<|channel|>{name}<|message|>"));
+        let is_plain = |text: &Option<String>| {
+            let holds = |text: &String| channels.iter().any(|channel| text.contains(channel));
+            !(self.text_steers && text.as_ref().is_some_and(holds))
+        };
         groups.iter().all(|group| match &group.message {
             Message::Plain { .. } => true,
-            Message::Assistant { calls, .. } => calls.iter().all(|(name, _)| is_word(name)),
+            Message::Assistant { reasoning, text, calls } => {
+                calls.iter().all(|(name, _)| is_word(name)) && is_plain(reasoning) && is_plain(text)
+            }
             Message::Outputs(outputs) => outputs.iter().all(|output| is_word(&output.name)),
         })
     }

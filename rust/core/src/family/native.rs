@@ -17,7 +17,7 @@ type Detect =
 /// Every family, in the order in which they are tried.
 const FAMILIES: [Detect; 4] = [
     |generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?)),
-    |generic, vocabulary, _| Ok(Box::new(Harmony::detect(generic, vocabulary)?)),
+    |generic, vocabulary, compat| Ok(Box::new(Harmony::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, _| Ok(Box::new(Llama::detect(generic, vocabulary)?)),
     |generic, vocabulary, _| Ok(Box::new(Mistral::detect(generic, vocabulary)?)),
 ];

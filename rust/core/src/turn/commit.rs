@@ -78,7 +78,7 @@ impl Turn {
                 prompt.reasoning = (0..prompt.ids.len()).into();
                 prompt.dropped = only.dropped;
             }
-            dropped = sampled.iter().fold(dropped, |soonest, part| soonest.max(part.dropped));
+            dropped = sampled.iter().map(|part| part.dropped).fold(dropped, Dropped::max);
             segments.extend(sampled);
         }
         // A fork of what has gone on already is often one turn long (a side question, a retry): it

@@ -1,7 +1,7 @@
 """The laws of the native core (docs/design.md) on the generic path, against ``oracle.generic``.
 
-Six vocabularies of other kinds than Qwen's, each with its own template. Conversations are random,
-by seeds; ``LAWS_FACTOR=20 pytest tests/native`` looks twenty times as hard.
+Six vocabularies of other kinds than Qwen's, each with its own template, and gpt-oss once more with
+its native renderer, against ``oracle.harmony``. Conversations are random, by seeds; ``LAWS_FACTOR=20 pytest tests/native`` looks twenty times as hard.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ pytestmark = pytest.mark.timeout(600)
 
 MODELS = {
     "gpt-oss": "llama.cpp/openai-gpt-oss-120b",
+    "harmony": "llama.cpp/openai-gpt-oss-120b",
     "deepseek-v4": "llama.cpp/deepseek-ai-DeepSeek-V4",
     "mistral-v0.1": "llama.cpp/mistralai-Mistral-Nemo-Instruct-2407",
     "tekken": "llama.cpp/Mistral-Small-3.2-24B-Instruct-2506",
     "gemma3": None,  # the package brings a template
     "llama3.1": "trl/llama3_1",
 }
-NATIVE = ("llama3.1",)
-"""Whose templates a native renderer would print: it is kept from that here."""
 TRUSTS: tuple[Trust, ...] = ("strict", "compat")
 each_model = pytest.mark.parametrize("name", MODELS)
 each_trust = pytest.mark.parametrize("trust", TRUSTS)
@@ -44,17 +43,19 @@ each_trust = pytest.mark.parametrize("trust", TRUSTS)
 
 @cache
 def template_of(name: str) -> Template:
-    known = vocabulary.generic(name)
     file = MODELS[name]
+    if name == "harmony":
+        return templates.template(file)
+    known = vocabulary.generic(name)
     text = known.template if file is None else templates.text_of(file)
-    return Template(name, through_template(text) if name in NATIVE else text, known)
+    return Template(name, through_template(text), known)
 
 
 def talks(name: str, trust: str, count: int, *, plain: bool = False) -> Iterator[Talk]:
     """New conversations, each with a seed of its own."""
     for seed in range(count * int(os.environ.get("LAWS_FACTOR", "1"))):
         talk = Talk(template_of(name), trust, seed, plain=plain)
-        assert talk.profile.family == "generic"
+        assert talk.profile.family == ("harmony" if name == "harmony" else "generic")
         yield talk
 
 
@@ -151,7 +152,7 @@ def test_law_2_tokens_that_no_tokenizer_gives_stay(name):
     ask = [{"type": "message", "role": "user", "content": "u"}]
     turn = talk.open(ask)
     before = turn.prompt.tolist()
-    talk.answer(turn, ask, [*letters, min(talk.profile.stop_token_ids)])
+    talk.answer(turn, ask, talk.saying(letters))
     second = talk.open(ask)
     talk.reads_as(second.prompt.tolist(), talk.expected(ask))
     if second.reencoded == 0:
@@ -278,8 +279,7 @@ def test_law_5_around_sampled_spans(name, trust):
                     talk.same(mine, other)
                 start = end
             ids = said(talk.known, (calm.text(3).strip() or "so") + ".")
-            stop = min(talk.profile.stop_token_ids)
-            talk.answer(turn, new, [*spelled_otherwise(talk, ids), stop])
+            talk.answer(turn, new, talk.saying(spelled_otherwise(talk, ids)))
 
 
 def pieces(talk: Talk, ids: Sequence[int] | None) -> list[list[int]]:
@@ -375,7 +375,7 @@ def test_law_6_any_split_into_pushes_says_the_same(name):
 def test_law_7_what_is_rendered_does_not_grow_with_history(name):
     talk = Talk(template_of(name), "strict", "flat")
     talk.instructions, talk.tools = "i" * 1000, []
-    ids = [*said(talk.known, "an answer"), min(talk.profile.stop_token_ids)]
+    ids = talk.saying(said(talk.known, "an answer"))
     ask = [{"type": "message", "role": "user", "content": "the same question"}]
     rendered = []
     for _ in range(60):

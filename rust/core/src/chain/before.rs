@@ -26,6 +26,8 @@ pub struct Before {
     pub asked: bool,
     /// Whether a user's message waits for an answer that calls nothing.
     pub waits: bool,
+    /// Whether the model has answered since it last reasoned.
+    pub answered: bool,
     /// How many calls there have been.
     pub calls: u32,
 }
@@ -50,4 +52,6 @@ pub enum End {
     Open,
     /// Within reasoning, whatever ended them.
     Thinking,
+    /// Within reasoning that history has lost since.
+    Lost,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::family::generic::{Conversation, Generic, shown};
 use crate::family::render::{
-    Group, HEADER_QUESTION, Message, Sink, group, header_ends, name_among,
+    Group, HEADER_QUESTION, Message, Sink, group, header_ends, name_among, shows,
 };
 use crate::family::{Before, Family, Last, Shown};
 use crate::header::{Header, RawHeader};
@@ -53,7 +53,7 @@ pub fn agree(family: &dyn Family, generic: &Generic, vocabulary: &Vocabulary) ->
     if taken { Ok(()) } else { Err(Error::profile("the renderer takes none of the probes")) }
 }
 
-/// Whether the family takes the conversation.
+/// Whether the family takes the conversation, and means to print it as the template does.
 ///
 /// # Errors
 /// When it does, and prints it otherwise than the template.
@@ -72,7 +72,7 @@ fn agrees(
     }
     let last = if leading > 0 { Last::Operator } else { Last::Nobody };
     let mut before = Before { last, ..Before::default() };
-    if !family.takes(&groups, before) {
+    if !family.takes(&groups, before) || family.departs(&groups, conversation.generate) {
         return Ok(false);
     }
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
@@ -87,7 +87,7 @@ fn agrees(
     let header = header_ends(items, leading).find_map(print).transpose()?;
     let Some((header, end)) = header else { return Ok(false) };
 
-    let showings = family.shows(&groups, before);
+    let showings = shows(family, &groups, before, conversation.generate);
     let write = |sink: &mut dyn Sink| {
         for (Group { message, items }, (shown, _)) in groups.iter().zip(showings) {
             if items.start >= end {

@@ -9,7 +9,7 @@ use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Extent, Node, Segment, Tail};
 use crate::error::Result;
 use crate::family::render::{
-    Group, HEADER_QUESTION, Message, Sink, group, header_ends, name_among,
+    Group, HEADER_QUESTION, Message, Sink, group, header_ends, name_among, shows,
 };
 use crate::family::{Before, End, Family, Last, News, Showing, Shown};
 use crate::item::{Item, Role};
@@ -64,7 +64,7 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(profile: &Profile, family: &'a dyn Family, asked: Asked<'a>) -> Result<Option<Self>> {
-        let Asked { parent, items, .. } = asked;
+        let Asked { parent, items, request, .. } = asked;
         let seen = parent.map_or(0, Node::item_count);
         // The leading run is the header's, but only in the turn that brings the first item: later
         // system items render the same as messages of their own.
@@ -92,11 +92,14 @@ impl<'a> Plan<'a> {
         if before.last == Last::Nobody && leading > 0 {
             before.last = Last::Operator;
         }
-        let mut shown = family.shows(&groups, before);
+        let mut shown = shows(family, &groups, before, request.generate);
+        let followed = groups.len().saturating_sub(usize::from(!request.generate));
         let news = News {
             asks: groups.iter().any(|group| family.asks(&group.message)),
             asked: before.asked,
             follows: !groups.is_empty(),
+            answered: before.answered && (request.generate || !groups.is_empty())
+                || groups[..followed].iter().any(|group| group.message.is_answer()),
         };
         let mut released = None;
         let header = match header(profile, family, asked, new_leading)? {
@@ -133,7 +136,7 @@ impl<'a> Plan<'a> {
             released,
             before,
             dropped: parent.map_or(Dropped::Never, |node| node.parts().dropped),
-            closer_loses: family.loses(Dropped::OnQuery, news),
+            closer_loses: family.loses(family.reasoning_dropped(), news),
         };
         let Some(node) = parent else {
             plan.kind = Kind::Cold;
@@ -352,12 +355,12 @@ fn closer(profile: &Profile, family: &dyn Family, end: End, lost: bool) -> Resul
     let write = |end: End| profile.render(|sink| family.closer(end, sink));
     let mut closer = Segment { glue: true, ..segment(write(end)?, SpanKind::Item, 0..0) };
     if end == End::Thinking && profile.format().drops_reasoning() {
-        let plain = write(End::Open)?;
+        let plain = write(End::Lost)?;
         if lost {
             closer.ids = plain.into();
         } else {
             closer.reasoning = (0..closer.ids.len().saturating_sub(plain.len())).into();
-            closer.dropped = Dropped::OnQuery;
+            closer.dropped = family.reasoning_dropped();
         }
     }
     Ok(closer)

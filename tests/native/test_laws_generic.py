@@ -1,7 +1,8 @@
 """The laws of the native core (docs/design.md) on the generic path, against ``oracle.generic``.
 
 Six vocabularies of other kinds than Qwen's, each with its own template, and gpt-oss once more with
-its native renderer, against ``oracle.harmony``. Conversations are random, by seeds; ``LAWS_FACTOR=20 pytest tests/native`` looks twenty times as hard.
+its native renderer, against ``oracle.harmony``. Conversations are random, by seeds;
+``LAWS_FACTOR=20 pytest tests/native`` looks twenty times as hard.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ use crate::item::Role;
 use crate::token::TokenId;
 
 pub mod chatml;
+pub mod deepseek;
 pub mod generic;
 pub mod hermes;
 pub mod marker;
@@ -133,7 +134,12 @@ pub trait Format: Send + Sync {
     /// Tokens that end a turn whatever the model's files say.
     fn stop_ids(&self) -> Vec<TokenId>;
 
-    /// A parser for one turn.
+    /// Whether the model begins by reasoning behind a prompt that ends in `last`, where it `may`.
+    fn begins_thinking(&self, may: bool, _last: Option<TokenId>) -> bool {
+        may
+    }
+
+    /// A parser for one turn; `thinking` where the model [begins](Self::begins_thinking) by that.
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser>;
 
     /// Whether [`parser`](Self::parser) finds the calls that the model makes.
@@ -174,8 +180,8 @@ pub enum Last {
     Tools,
 }
 
-/// What stands before a message, as far as its render depends on that: a family sees no more of
-/// history.
+/// What stands before a message, as far as its render depends on that, and what was asked of the
+/// whole conversation: a family sees no more of history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Before {
     /// Who spoke last.
@@ -184,6 +190,12 @@ pub struct Before {
     pub asked: bool,
     /// How many calls there have been.
     pub calls: u32,
+    /// How many of them the last message made.
+    pub last_calls: u32,
+    /// Whether the model may reason.
+    pub thinking: bool,
+    /// Whether it has tools.
+    pub tools: bool,
 }
 
 impl Before {
@@ -202,8 +214,8 @@ impl Before {
     /// The same once `last` has spoken, with so many calls.
     #[must_use]
     pub fn and_said(self, last: Last, calls: usize) -> Self {
-        let calls = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
-        Self { last, calls, ..self }
+        let last_calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        Self { last, calls: self.calls.saturating_add(last_calls), last_calls, ..self }
     }
 
     fn and_asked(self, asks: bool) -> Self {
@@ -243,6 +255,18 @@ pub trait Family: Format {
     /// the template's, from there on.
     fn takes(&self, groups: &[Group], before: Before) -> bool;
 
+    /// Whether history that was written as for `was` is written otherwise as for `now`; such a
+    /// conversation is the template's, from there on.
+    fn rewrites(&self, _was: Before, _now: Before) -> bool {
+        false
+    }
+
+    /// Whether a message of `next` goes on with the run of text in which one of `last` ends. It is
+    /// another's only from its first control token on.
+    fn runs_on(&self, _last: Last, _next: Last) -> bool {
+        false
+    }
+
     /// One message, closed.
     fn message(&self, message: &Message, shown: Shown, before: Before, sink: &mut dyn Sink);
 
@@ -257,6 +281,11 @@ pub trait Family: Format {
 
     /// What stands between sampled ids and the next message.
     fn closer(&self, end: End, sink: &mut dyn Sink);
+
+    /// The same behind reasoning that history has lost.
+    fn closer_of_lost(&self, sink: &mut dyn Sink) {
+        self.closer(End::Open, sink);
+    }
 
     /// What history has in place of a stop token that ended sampled ids (law 2), perhaps within
     /// reasoning; None for nothing.
@@ -282,6 +311,11 @@ pub trait Family: Format {
     /// Which of the sampled `ids` history loses, where `reasoning` is what the parser found, its
     /// markers included.
     fn lost(&self, ids: &[TokenId], reasoning: Range<usize>) -> Range<usize>;
+
+    /// When history loses it, where an answer stands behind `before`.
+    fn lost_when(&self, _before: Before) -> Dropped {
+        Dropped::OnQuery
+    }
 
     /// Whether this user message is a question, and not a tool's output in disguise.
     fn is_query(&self, text: &str) -> bool;

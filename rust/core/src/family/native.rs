@@ -2,6 +2,7 @@
 //! either is called (D6).
 
 use super::chatml::ChatMl;
+use super::deepseek::DeepSeek;
 use super::generic::Generic;
 use super::{Family, probe};
 use crate::error::{Error, Result};
@@ -12,8 +13,10 @@ type Detect =
     fn(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>>;
 
 /// Every family, in the order in which they are tried.
-const FAMILIES: [Detect; 1] =
-    [|generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?))];
+const FAMILIES: [Detect; 2] = [
+    |generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?)),
+    |generic, vocabulary, compat| Ok(Box::new(DeepSeek::detect(generic, vocabulary, compat)?)),
+];
 
 /// The renderer of `generic`'s template.
 ///

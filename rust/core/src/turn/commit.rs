@@ -124,16 +124,18 @@ impl Turn {
         items: Range<usize>,
     ) -> Result<Vec<Segment>> {
         let reasoning = self.dropped_reasoning(ids);
+        let before = self.opened.before;
+        let when = self.native().map_or(Dropped::OnQuery, |family| family.lost_when(before));
         let sampled = Segment {
             ids: ids.into(),
             kind: SpanKind::Sampled,
             items,
-            dropped: if reasoning.is_empty() { Dropped::Never } else { Dropped::OnQuery },
+            dropped: if reasoning.is_empty() { Dropped::Never } else { when },
             reasoning,
             glue: false,
             origin: Origin::Sampled,
             imprint: Imprint::default(),
-            before: self.opened.before,
+            before,
         };
         if !self.opened.printed {
             return Ok(vec![sampled]);

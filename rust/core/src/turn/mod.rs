@@ -138,9 +138,12 @@ impl Turn {
             ToolChoice::None => Calls::Forbidden,
         };
         let opened = parts.opened;
+        let format = parts.profile.format();
+        let last = opened.tape.tail(opened.tape.len().saturating_sub(1)).pop();
+        let thinking = format.begins_thinking(opened.thinking, last);
         Self {
             detokenizer: Detokenizer::new(),
-            parser: parts.profile.format().parser(opened.thinking, calls, &parts.header),
+            parser: format.parser(thinking, calls, &parts.header),
             prompt: opened.tape.view(),
             stage: if opened.generate { Stage::Open } else { Stage::Finished },
             profile: parts.profile,

@@ -19,6 +19,7 @@ pub enum Last {
 /// What stands before a message, as far as its render depends on that, and what was asked of the
 /// whole conversation: a family sees no more of history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Before {
     /// Who spoke last.
     pub last: Last,
@@ -26,8 +27,12 @@ pub struct Before {
     pub asked: bool,
     /// How many calls there have been.
     pub calls: u32,
-    /// How many of them the last message made.
-    pub last_calls: u32,
+    /// How many of them the last message made; 65,535 stands for more.
+    pub last_calls: u16,
+    /// Whether the model has said anything.
+    pub spoke: bool,
+    /// Whether a tool has.
+    pub answered: bool,
     /// Whether the model may reason.
     pub thinking: bool,
     /// Whether it has tools.
@@ -38,8 +43,15 @@ impl Before {
     /// The same once `last` has spoken, with so many calls.
     #[must_use]
     pub fn and_said(self, last: Last, calls: usize) -> Self {
-        let last_calls = u32::try_from(calls).unwrap_or(u32::MAX);
-        Self { last, calls: self.calls.saturating_add(last_calls), last_calls, ..self }
+        let all = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
+        Self {
+            last,
+            calls: all,
+            last_calls: u16::try_from(calls).unwrap_or(u16::MAX),
+            spoke: self.spoke || last == Last::Model,
+            answered: self.answered || last == Last::Tools,
+            ..self
+        }
     }
 }
 

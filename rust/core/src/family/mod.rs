@@ -135,8 +135,9 @@ pub trait Format: Send + Sync {
     /// Tokens that end a turn whatever the model's files say.
     fn stop_ids(&self) -> Vec<TokenId>;
 
-    /// Whether the model begins by reasoning behind a prompt that ends in `last`, where it `may`.
-    fn begins_thinking(&self, may: bool, _last: Option<TokenId>) -> bool {
+    /// Whether the model begins by reasoning where it `may`, behind a prompt with this `end`: its last
+    /// two ids.
+    fn begins_thinking(&self, may: bool, _end: &[TokenId]) -> bool {
         may
     }
 
@@ -169,13 +170,11 @@ impl Before {
     /// What stands before the next message once `message` has come; `asks` if that is a query.
     #[must_use]
     pub fn and(self, message: &Message, asks: bool) -> Self {
-        let (last, calls) = match message {
-            Message::Plain { role: Role::User, .. } => (Last::User, 0),
-            Message::Plain { .. } => (Last::Operator, 0),
-            Message::Assistant { calls, .. } => (Last::Model, calls.len()),
-            Message::Outputs(_) => (Last::Tools, 0),
+        let calls = match message {
+            Message::Assistant { calls, .. } => calls.len(),
+            Message::Plain { .. } | Message::Outputs(_) => 0,
         };
-        self.and_said(last, calls).and_asked(asks)
+        self.and_said(message.speaker(), calls).and_asked(asks)
     }
 
     fn and_asked(self, asks: bool) -> Self {
@@ -204,14 +203,14 @@ pub trait Family: Format {
     /// the template's, from there on.
     fn takes(&self, groups: &[Group], before: Before) -> bool;
 
-    /// Whether history that was written as for `was` is written otherwise as for `now`; such a
-    /// conversation is the template's, from there on.
-    fn rewrites(&self, _was: Before, _now: Before) -> bool {
+    /// Whether history that was written as for `was` has to be written otherwise as for `now`, beyond
+    /// what the `news` takes from it; such a conversation is the template's, from there on.
+    fn rewrites(&self, _was: Before, _now: Before, _news: News) -> bool {
         false
     }
 
-    /// Whether a message of `next` goes on with the run of text in which one of `last` ends. It is
-    /// another's only from its first control token on.
+    /// Whether a message of `next` goes on with the run of text in which one of `last` ends, so that
+    /// both are encoded together.
     fn runs_on(&self, _last: Last, _next: Last) -> bool {
         false
     }
@@ -231,8 +230,9 @@ pub trait Family: Format {
     /// What stands between sampled ids and the next message.
     fn closer(&self, end: End, sink: &mut dyn Sink);
 
-    /// The same behind reasoning that history has lost.
-    fn closer_of_lost(&self, sink: &mut dyn Sink) {
+    /// The same behind reasoning that was cut off and that history has lost; `first` is the first
+    /// sampled id of it.
+    fn closer_of_lost(&self, _first: Option<TokenId>, sink: &mut dyn Sink) {
         self.closer(End::Open, sink);
     }
 

@@ -138,8 +138,8 @@ impl Turn {
         };
         let opened = parts.opened;
         let format = parts.profile.format();
-        let last = opened.tape.tail(opened.tape.len().saturating_sub(1)).pop();
-        let thinking = format.begins_thinking(opened.thinking.0, last);
+        let end = opened.tape.tail(opened.tape.len().saturating_sub(2));
+        let thinking = format.begins_thinking(opened.thinking.0, &end);
         Self {
             detokenizer: Detokenizer::new(),
             parser: format.parser(thinking, calls, &parts.header),

@@ -19,10 +19,10 @@ from oracle import generic, templates, vocabulary
 from oracle.generic import NOW, RefusedError
 from oracle.growing import Growing
 from turnwire import _core
-from turnwire.errors import InvalidValueError
+from turnwire.errors import InvalidValueError, UnsupportedParameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from oracle.generic import Template
     from oracle.growing import Step
@@ -77,11 +77,31 @@ def common(one: Sequence[Any], other: Sequence[Any]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
+@cache
+def _rests(template: Template, trust: str) -> bool:
+    """Whether the model can be asked not to reason."""
+    try:
+        _core.Chains(profile_of(template, trust)).open(None, raw(ASK), effort="none").abort()
+    except UnsupportedParameterError:
+        return False
+    return True
+
+
 class Talk:
-    """One conversation, through the wall and as a list of items for the oracle."""
+    """One conversation, through the wall and as a list of items for the oracle.
+
+    With an ``effort``, ``told`` is what the template is told for it.
+    """
 
     def __init__(
-        self, template: Template, trust: str, seed: object, *, plain: bool = False
+        self,
+        template: Template,
+        trust: str,
+        seed: object,
+        *,
+        plain: bool = False,
+        effort: str | None = None,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
         self.template = template
         self.known = template.vocabulary
@@ -94,7 +114,8 @@ class Talk:
         self.items: list[Any] = []
         self.opens = 0
         self.turns = 0
-        self.thinking = self.random.random() < 0.7
+        self.thinking = self.random.random() < 0.7 or not _rests(template, trust)
+        self.effort, self.told = effort, told or {}
         self.instructions: str | None = None
         self.tools: list[Any] = []
         self.head()
@@ -128,8 +149,8 @@ class Talk:
                 self.instructions,
                 self.tools,
                 generate=generate,
-                thinking=None if self.thinking else False,
                 trust=self.trust,
+                **(self.told if self.thinking else {"thinking": False}),
             )
         except RefusedError:
             return None
@@ -148,7 +169,7 @@ class Talk:
             raw(list(new)),
             instructions=raw(self.instructions),
             tools=raw(self.tools),
-            effort=None if self.thinking else "none",
+            effort=self.effort if self.thinking else "none",
             generate=generate,
             now=NOW,
         )

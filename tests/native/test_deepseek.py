@@ -1,0 +1,212 @@
+"""DeepSeek's native renderers, R1 to V4, against their templates (jinja2), and the calls read back.
+
+The templates are those that llama.cpp and TRL ship; V3.1's declares no tools, so it is tested with a
+tool branch too, as servers give it one. The vocabulary is V4's, which has every control token of
+the others. The goldens are written by hand after the formats that DeepSeek publishes.
+``LAWS_FACTOR=40`` looks at more than two thousand conversations.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from oracle import templates
+from oracle.generic import Template
+from talking import ASK, NOW, Talk, items_of, outputs_for, profile_of, raw, said
+from turnwire import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+pytestmark = pytest.mark.timeout(600)
+
+FACTOR = int(os.environ.get("LAWS_FACTOR", "1"))
+
+_HEAD = "{{ bos_token }}{{ ns.system_prompt }}"
+_DECLARED = "{% if tools %}## Tools\n{% for t in tools %}{{ t.function | tojson }}\n{% endfor %}{% endif %}"
+
+FAMILIES = {
+    "trl/deepseekv3": "deepseek-r1",
+    "trl/deepseekv3_training": "deepseek-r1",
+    "trl/deepseek_r1_distill": "deepseek-r1",
+    "trl/deepseek_r1_distill_training": "deepseek-r1",
+    "llama.cpp/deepseek-ai-DeepSeek-V3.1": "deepseek-v3.1",
+    "V3.1 with tools": "deepseek-v3.1",
+    "llama.cpp/deepseek-ai-DeepSeek-V3.2": "deepseek-v3.2",
+    "llama.cpp/deepseek-ai-DeepSeek-V4": "deepseek-v4",
+    "llama.cpp/deepseek-ai-DeepSeek-V4-Flash-0731": "deepseek-v4",
+}
+V31, V32, V4 = "V3.1 with tools", *list(FAMILIES)[6:8]
+TAGGED = (V32, V4)
+NATIVE_CALLS = (V31, V32, V4)
+THINK: dict[str, Any] = {"effort": "medium", "told": {"thinking": True}}
+
+each_template = pytest.mark.parametrize("name", FAMILIES)
+each_trust = pytest.mark.parametrize("trust", ["strict", "compat"])
+
+
+def template_of(name: str) -> Template:
+    if name != V31:
+        return templates.template(name)
+    shipped = templates.template("llama.cpp/deepseek-ai-DeepSeek-V3.1")
+    assert _HEAD in shipped.text
+    text = shipped.text.replace(_HEAD, _HEAD + _DECLARED)
+    return Template(name, text, shipped.vocabulary)
+
+
+def reasons(name: str) -> bool:
+    """Whether the model can be told to think."""
+    return FAMILIES[name] != "deepseek-r1"
+
+
+def talk_of(name: str, trust: str, seed: object, *, thinks: bool, plain: bool = True) -> Talk:
+    talk = Talk(
+        template_of(name), trust, seed, plain=plain, **(THINK if thinks and reasons(name) else {})
+    )
+    if reasons(name):
+        talk.thinking = thinks
+    return talk
+
+
+def talks(name: str, trust: str, count: int, *, plain: bool = False) -> Iterator[Talk]:
+    for seed in range(count * FACTOR):
+        yield talk_of(name, trust, seed, thinks=seed % 3 > 0, plain=plain)
+
+
+@each_trust
+@each_template
+def test_the_template_is_native(name, trust):
+    profile = profile_of(template_of(name), trust)
+    assert profile.family == FAMILIES[name], profile.not_native
+
+
+# --- What a client brings -------------------------------------------------------------------
+
+
+@each_trust
+@each_template
+def test_what_a_client_brings_is_the_oracles_prompt(name, trust):
+    """Whole or in turns, with warm-ups between, reasoning and calls among it, thinking or not."""
+    for talk in talks(name, trust, 6):
+        for _ in range(5):
+            step = talk.step()
+            for generate in (True, False):
+                if talk.expected(step.items, generate=generate) is None:
+                    continue
+                turn = talk.open(step.items, generate=generate)
+                talk.same(
+                    turn.prompt.tolist(), talk.expected(step.items, generate=generate)
+                )
+                turn.abort()
+            if talk.expected(step.items, generate=False) is not None:
+                talk.warm(step.items)
+
+
+@each_trust
+@each_template
+def test_item_by_item_is_the_oracles_prompt(name, trust):
+    """Warm-ups that end anywhere: what comes goes on with the last message, or does not."""
+    for talk in talks(name, trust, 3, plain=True):
+        for _ in range(3):
+            for item in talk.step().items:
+                if talk.expected([item], generate=False) is not None:
+                    talk.warm([item])
+                    talk.same(talk.node.tokens().tolist(), talk.expected([], generate=False))
+        if talk.items and not owed(talk) and talk.expected([]) is not None:
+            talk.same(talk.open([]).prompt.tolist(), talk.expected([]))
+
+
+def owed(talk: Talk) -> list[Any]:
+    answered = {i.get("call_id") for i in talk.items if i["type"] == "function_call_output"}
+    calls = outputs_for(talk.items)
+    return [call for call in calls if call["call_id"] not in answered]
+
+
+# --- What is sampled ------------------------------------------------------------------------
+
+TEXTS = ("Hello there.", "Two\nlines, \u00e9 \u4e2d\u6587 \U0001f642", "1. one\n\n2. two: 12 345", "{}")
+ARGUMENTS = (
+    "{}",
+    '{"path": "a b.py", "n": 3}',
+    '{"s": "x < y && \\"z\\"\\n\\u00e9", "l": [1, 2.5, null], "o": {"k": "v"}, "b": true}',
+)
+
+
+def prompted_to_think(talk: Talk, prompt: Sequence[int]) -> bool:
+    return "<think>" in (ends := talk.known.skeleton(prompt[-2:])) and "</think>" not in ends
+
+
+def draw_answer(talk: Talk, prompt: Sequence[int]) -> dict[str, Any]:
+    """What a model may say behind a prompt."""
+    random, answer = talk.random, {}
+    if prompted_to_think(talk, prompt):
+        answer["reasoning"] = random.choice(TEXTS)
+    kind = random.random()
+    if kind < 0.7:
+        answer["text"] = random.choice(TEXTS)
+    if kind > 0.5 and talk.tools:
+        names = random.choices([tool["name"] for tool in talk.tools], k=random.choice((1, 1, 2)))
+        answer["calls"] = [
+            {"name": name, "arguments": random.choice(ARGUMENTS)} for name in names
+        ]
+    return answer
+
+
+def spelled_otherwise(talk: Talk, ids: Sequence[int]) -> list[int]:
+    """The same bytes, one word in three spelled by smaller tokens."""
+    found: list[int] = []
+    for token_id in ids:
+        text = talk.known.spell([token_id])
+        if len(text) > 1 and text.isalpha() and text.isascii() and talk.random.random() < 0.3:
+            halves = (text[:1].decode(), text[1:].decode())
+            found += [smaller for half in halves for smaller in said(talk.known, half)]
+        else:
+            found.append(token_id)
+    return found
+
+
+def next_items(talk: Talk) -> list[Any]:
+    """Outputs for the calls that the model made, and perhaps a question."""
+    items = owed(talk)
+    if not items or talk.random.random() < 0.3:
+        items = [*items, *talk.growing.user().items]
+    return items
+
+
+@each_trust
+@each_template
+def test_what_is_sampled_reads_as_the_oracle_writes_it(name, trust):
+    """Tool loops with reasoning, text and calls, forks and rewinds. The prompts are the template's,
+    id for id: so they are bounded rewinds, without a token encoded anew."""
+    for talk in talks(name, trust, 4, plain=True):
+        canonical = talk.random.random() < 0.5
+        if name not in NATIVE_CALLS:
+            talk.tools = []
+        for _ in range(6):
+            new = next_items(talk)
+            turn = talk.open(new)
+            prompt, expected = turn.prompt.tolist(), talk.expected(new)
+            if canonical:
+                talk.same(prompt, expected)
+            else:
+                talk.reads_as(prompt, expected)
+            assert turn.reencoded == 0
+            if talk.random.random() < 0.2:  # an abort leaves no trace
+                turn.push(said(talk.known, "never mind"))
+                turn.abort()
+                turn = talk.open(new)
+            answer = draw_answer(talk, prompt)
+            ids = talk.profile.encode_output(raw(answer))
+            talk.answer(turn, new, ids if canonical else spelled_otherwise(talk, ids))
+            found = [{k: v for k, v in i.items() if k != "call_id"} for i in talk.items[-4:]]
+            for call in answer.get("calls", ()):
+                assert any(
+                    item.get("name") == call["name"]
+                    and json.loads(item["arguments"]) == json.loads(call["arguments"])
+                    for item in found
+                )

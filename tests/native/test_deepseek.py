@@ -129,7 +129,10 @@ def owed(talk: Talk) -> list[Any]:
 
 # --- What is sampled ------------------------------------------------------------------------
 
-TEXTS = ("Hello there.", "Two\nlines, \u00e9 \u4e2d\u6587 \U0001f642", "1. one\n\n2. two: 12 345", "{}")
+TEXTS = (
+    *("Hello there.", "Two\nlines, \u00e9 \u4e2d\u6587 \U0001f642", "1. one\n\n2. two: 12 345", "{}"),
+    *("\n\nbetween newlines \n\n\n", " \n.", "a < b\n\n<"),
+)
 ARGUMENTS = (
     "{}",
     '{"path": "a b.py", "n": 3}',
@@ -143,12 +146,19 @@ def prompted_to_think(talk: Talk, prompt: Sequence[int]) -> bool:
 
 def draw_answer(talk: Talk, prompt: Sequence[int]) -> dict[str, Any]:
     """What a model may say behind a prompt."""
-    random, answer = talk.random, {}
+    random = talk.random
+    answer: dict[str, Any] = {}
+
+    def text() -> str:
+        found = random.choice(TEXTS)
+        # R1's newlines around reasoning and text are the model's habit, and not read.
+        return found.strip() if talk.profile.family == "deepseek-r1" else found
+
     if prompted_to_think(talk, prompt):
-        answer["reasoning"] = random.choice(TEXTS)
+        answer["reasoning"] = text()
     kind = random.random()
-    if kind < 0.7:
-        answer["text"] = random.choice(TEXTS)
+    if kind < 0.7 or not talk.tools:
+        answer["text"] = text()
     if kind > 0.5 and talk.tools:
         names = random.choices([tool["name"] for tool in talk.tools], k=random.choice((1, 1, 2)))
         answer["calls"] = [
@@ -185,8 +195,6 @@ def test_what_is_sampled_reads_as_the_oracle_writes_it(name, trust):
     id for id: so they are bounded rewinds, without a token encoded anew."""
     for talk in talks(name, trust, 4, plain=True):
         canonical = talk.random.random() < 0.5
-        if name not in NATIVE_CALLS:
-            talk.tools = []
         for _ in range(6):
             new = next_items(talk)
             turn = talk.open(new)
@@ -210,3 +218,75 @@ def test_what_is_sampled_reads_as_the_oracle_writes_it(name, trust):
                     and json.loads(item["arguments"]) == json.loads(call["arguments"])
                     for item in found
                 )
+
+
+# --- The laws, for models in trouble --------------------------------------------------------
+
+D = "\uff5cDSML\uff5c"
+MARKUP = (
+    *(f"<{D}function_calls>\n", f"<{D}tool_calls>", f'<{D}invoke name="f">\n', f"</{D}invoke>"),
+    *(f'<{D}parameter name="a" string="true">', f'<{D}parameter name="n" string="false">3'),
+    *(f"</{D}parameter>\n", f"</{D}tool_calls>", f"</{D}function_calls>", "<", "</", D, "\n\n"),
+    *("<tool_call>\n", '{"name": "f", "arguments": {', '"a": 1', "}", "\n</tool_call>", "name"),
+)
+
+
+def noise(talk: Talk) -> list[int]:
+    """Ids of markup in any order and of text, cut anywhere; perhaps a stop."""
+    random, known = talk.random, talk.known
+    controls = [i for word, i in known.controls.items() if "place" not in word]
+    stops = sorted(talk.profile.stop_token_ids)
+    ids: list[int] = []
+    for _ in range(random.randint(1, 9)):
+        kind = random.random()
+        if kind < 0.6:
+            ids += known.encode_text(random.choice(MARKUP))
+        elif kind < 0.75:
+            ids.append(random.choice(controls))
+        else:
+            ids += said(known, talk.growing.text(2))
+    ids = [i for i in ids if i not in stops] or said(known, "x")
+    return [*ids, random.choice(stops)] if random.random() < 0.5 else ids
+
+
+@each_template
+def test_noise_keeps_the_laws(name):
+    """1: a committed token never changes. 2: what was sampled is there, id for id, until its
+    reasoning goes. 3: spans partition. 6: however it is cut into pushes."""
+    for talk in talks(name, "strict", 8):
+        nodes: list[tuple[_core.Node, list[int]]] = []
+        for _ in range(4):
+            new = [*owed(talk), *talk.growing.user().items]
+            turn = talk.open(new)
+            prompt, ids = turn.prompt.tolist(), noise(talk)
+            cuts = sorted(talk.random.choices(range(len(ids) + 1), k=3))
+            again = talk.open(new)
+            deltas = [d for a, b in pairwise((0, *cuts, len(ids))) for d in again.push(ids[a:b])]
+            found = without_ids(items_of(deltas + again.finish()))
+            again.abort()
+            talk.answer(turn, new, ids)
+            said_items = [i for i in talk.items if i.get("_turn") == talk.turns]
+            assert found == without_ids([{k: v for k, v in i.items() if k != "_turn"} for i in said_items])
+            tokens = talk.node.tokens().tolist()
+            assert tokens[: len(prompt)] == prompt
+            heard = ids[:-1] if ids[-1] in talk.profile.stop_token_ids else ids
+            assert tokens[len(prompt) :][: len(heard)] == heard
+            nodes.append((talk.node, tokens))
+            whole(talk.node.spans(), talk.node.token_count, talk.node.item_count)
+            if any(item.get("type") == "function_call" for item in said_items[-1:]) and owed(talk):
+                break  # perhaps a call that was cut off, which nobody can answer
+        for node, tokens in nodes:
+            assert node.tokens().tolist() == tokens
+
+
+def without_ids(items: Sequence[Any]) -> list[Any]:
+    return [{k: v for k, v in item.items() if k != "call_id"} for item in items]
+
+
+def whole(spans: Sequence[_core.Span], tokens: int, items: int) -> None:
+    end = 0
+    for span in spans:
+        assert span.start == end <= span.end
+        assert 0 <= span.items[0] <= span.items[1] <= items
+        end = span.end
+    assert end == tokens

@@ -17,7 +17,7 @@ import pytest
 
 from oracle import generic, templates, vocabulary
 from oracle.generic import Template
-from talking import Talk, items_of, outputs_for, said
+from talking import Talk, items_of, outputs_for, said, through_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +44,8 @@ each_trust = pytest.mark.parametrize("trust", TRUSTS)
 def template_of(name: str) -> Template:
     known = vocabulary.generic(name)
     file = MODELS[name]
-    return Template(name, known.template if file is None else templates.text_of(file), known)
+    text = known.template if file is None else templates.text_of(file)
+    return Template(name, through_template(text), known)
 
 
 def talks(name: str, trust: str, count: int, *, plain: bool = False) -> Iterator[Talk]:

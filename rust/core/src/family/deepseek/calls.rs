@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Words;
@@ -29,6 +30,8 @@ pub(super) enum CallStyle {
         dsml: Marker,
         /// What outputs and blocks are called.
         form: TagForm,
+        /// What stands for no arguments.
+        none: &'static str,
     },
 }
 
@@ -38,6 +41,8 @@ pub(super) struct Tokens {
     call: Markers,
     separator: Marker,
     output: Markers,
+    /// Whether arguments are printed as they are, and not as Python spells them again.
+    as_text: bool,
 }
 
 /// The two forms of tags.
@@ -65,7 +70,10 @@ impl CallStyle {
             return Ok(Self::Text);
         }
         let called = generic.sample_call("");
-        let tags = |form| Ok(Self::Tags { dsml: dsml(vocabulary)?, form });
+        let tags = |form| {
+            let none = if calls_blankly(generic) { "\n" } else { "" };
+            Ok(Self::Tags { dsml: dsml(vocabulary)?, form, none })
+        };
         if called.contains("<｜User｜><tool_result>probe_output</tool_result>") {
             return tags(TagForm::V4);
         }
@@ -79,6 +87,7 @@ impl CallStyle {
                 call: words.pair("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")?,
                 separator: words.token("<｜tool▁sep｜>")?,
                 output: words.pair("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>")?,
+                as_text: generic.ways().arguments_as_text,
             })));
         }
         Err(Error::profile("no output of a tool is printed as DeepSeek's"))
@@ -90,6 +99,15 @@ impl CallStyle {
             || calls.iter().all(|(_, raw)| arguments(raw).is_some())
     }
 
+    /// What stands between an answer's text and its calls.
+    pub(super) fn before_calls(&self) -> &'static str {
+        match self {
+            Self::Text => "\n",
+            Self::Tokens(_) => "",
+            Self::Tags { .. } => "\n\n",
+        }
+    }
+
     /// The calls of an answer, behind its `text`.
     pub(super) fn calls(&self, text: &str, calls: &[(String, String)], sink: &mut dyn Sink) {
         if calls.is_empty() {
@@ -97,9 +115,7 @@ impl CallStyle {
         }
         match self {
             Self::Text => {
-                if !text.is_empty() {
-                    sink.text("\n");
-                }
+                sink.text(if text.is_empty() { "" } else { self.before_calls() });
                 hermes::calls(calls, &letters("<tool_call>", "</tool_call>"), sink);
             }
             Self::Tokens(tokens) => {
@@ -108,12 +124,15 @@ impl CallStyle {
                     sink.marker(&tokens.call.open);
                     sink.text(name);
                     sink.marker(&tokens.separator);
-                    sink.text(&dumped(raw));
+                    sink.text(&if tokens.as_text { Cow::from(raw) } else { dumped(raw).into() });
                     sink.marker(&tokens.call.close);
                 }
                 sink.marker(&tokens.calls.close);
             }
-            Self::Tags { dsml, form } => tagged(*form, dsml, calls, sink),
+            Self::Tags { dsml, form, none } => {
+                sink.text(self.before_calls());
+                tagged(form.block(), none, dsml, calls, sink);
+            }
         }
     }
 
@@ -166,6 +185,20 @@ impl CallStyle {
     }
 }
 
+/// Whether the template prints a blank line for no arguments.
+fn calls_blankly(generic: &Generic) -> bool {
+    let function = json!({"name": "f", "arguments": {}});
+    let call = json!([{"id": "c", "type": "function", "function": function}]);
+    let messages = [
+        json!({"role": "user", "content": "x"}),
+        json!({"role": "assistant", "content": "", "tool_calls": call}),
+        json!({"role": "tool", "tool_call_id": "c", "content": "y"}),
+    ];
+    let given = generic.ways().given(&messages);
+    let printed = generic.template().render(&given, None, false, true);
+    printed.is_ok_and(|text| text.contains("\"f\">\n\n</"))
+}
+
 /// The marker of tags.
 fn dsml(vocabulary: &Vocabulary) -> Result<Marker> {
     let Some(id) = vocabulary.added_id(DSML) else { return Ok(Marker::Text(DSML.to_owned())) };
@@ -184,7 +217,13 @@ fn letters(open: &str, close: &str) -> Markers {
 }
 
 /// Each argument's tag says whether its value is a string, which stands there as it is.
-fn tagged(form: TagForm, dsml: &Marker, calls: &[(String, String)], sink: &mut dyn Sink) {
+fn tagged(
+    block: &str,
+    none: &str,
+    dsml: &Marker,
+    calls: &[(String, String)],
+    sink: &mut dyn Sink,
+) {
     let tag = |start: &str, parts: &[&str], sink: &mut dyn Sink| {
         sink.text(start);
         sink.marker(dsml);
@@ -192,13 +231,12 @@ fn tagged(form: TagForm, dsml: &Marker, calls: &[(String, String)], sink: &mut d
             sink.text(part);
         }
     };
-    let block = form.block();
-    tag("\n\n<", &[block, ">\n"], sink);
+    tag("<", &[block, ">\n"], sink);
     for (name, raw) in calls {
         tag("<", &["invoke name=\"", name, "\">\n"], sink);
         let arguments = arguments(raw).unwrap_or_default();
-        if arguments.is_empty() && form == TagForm::V4 {
-            sink.text("\n");
+        if arguments.is_empty() {
+            sink.text(none);
         }
         for (key, is_string, value) in arguments {
             let is_string = if is_string { "true" } else { "false" };

@@ -15,8 +15,8 @@
 //! | dialect | reasoning in history | an answer without any begins | what goes on in one run of text |
 //! |---|---|---|---|
 //! | R1, V3 | never | with nothing | – |
-//! | V3.1 | never | `<think></think>` behind a user | – |
-//! | V3.2 | behind the last user | `</think>`; `<think></think>` in a prompt | outputs, into the answer to them |
+//! | V3.1 | never | `</think>` behind a user, or `<think></think>` | – |
+//! | V3.2 | behind the last user | `</think>` | outputs, into the answer to them |
 //! | V4 | with tools always, else behind the last user | `</think>` | users and outputs, into each other |
 //!
 //! From V3.1 on `</think>` stays where the reasoning before it goes. Whether a model may think changes
@@ -69,6 +69,10 @@ pub struct DeepSeek {
     /// Whether the template has the model think when it may not, and when it may: most need to be told
     /// so in words of their own.
     thinks: [bool; 2],
+    /// Whether an empty block stands where nothing is thought, and not only its end: in history, and
+    /// in a prompt.
+    answer_opens: bool,
+    prompt_opens: bool,
     /// What stands behind the `<think>` of a prompt: R1 is given the first newline.
     line: &'static str,
     /// Whether a marker inside a text steers the render, as it does in the template.
@@ -110,28 +114,31 @@ impl DeepSeek {
         let (assistant, think) =
             (words.token("<｜Assistant｜>")?, words.pair("<think>", "</think>")?);
         let style = CallStyle::detect(generic, vocabulary)?;
-        let answered = print(&[say("user", "x"), say("assistant", "y")], false, true);
+        let answered = print(&[say("user", "x"), say("assistant", "y")], false, false);
         let dialect = match &style {
             CallStyle::Tags { form: TagForm::V32, .. } => Dialect::V32,
             CallStyle::Tags { form: TagForm::V4, .. } => Dialect::V4,
-            _ if answered.contains("<think></think>y") => Dialect::V31,
+            _ if answered.contains("</think>y") => Dialect::V31,
             _ => Dialect::R1,
         };
         let prompts =
             [false, true].map(|thinking| print(&[say("user", "x")], true, thinking));
+        let has_think = |prompt: &str| prompt.contains("<think>");
         let steered = print(&[say("user", "x"), say("assistant", "w</think>y")], false, true);
         let newline = |piece: &Piece| matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'));
         let ids = vocabulary.pieces.iter().enumerate().filter(|(_, piece)| newline(piece));
         Ok(Self {
             dialect,
             user,
-            assistant,
             close_id: close.id().unwrap_or_default(),
             close,
             think,
             style,
             form: generic.call().cloned(),
             thinks: [0, 1].map(|index: usize| prompts[index].trim_end().ends_with("<think>")),
+            answer_opens: answered.contains("<think></think>y"),
+            prompt_opens: prompts[0].rsplit(assistant.content()).next().is_some_and(has_think),
+            assistant,
             line: if prompts[1].ends_with('\n') { "\n" } else { "" },
             text_steers: compat && !steered.contains("w</think>y"),
             newlines: ids.filter_map(|(id, _)| TokenId::try_from(id).ok()).collect(),
@@ -170,7 +177,7 @@ impl DeepSeek {
         let Markers { open, close } = &self.think;
         if self.leads(before, sink) && self.dialect != Dialect::R1 {
             let thought = reasoning.as_deref().filter(|_| shown == Shown::Reasoning);
-            if shown == Shown::Reasoning || self.dialect == Dialect::V31 {
+            if shown == Shown::Reasoning || self.answer_opens {
                 sink.marker(open);
             }
             if let Some(reasoning) = thought {
@@ -262,7 +269,12 @@ impl Format for DeepSeek {
             text_markers: calls == Calls::Forced,
         };
         let start = if thinking { Start::Reasoning } else { Start::Text };
-        Box::new(OutputReader::new(format, start, Box::new(mint_call_id)))
+        let reader = OutputReader::new(format, start, Box::new(mint_call_id));
+        Box::new(match self.dialect {
+            // Trained to write newlines around what it thinks.
+            Dialect::R1 => reader,
+            _ => reader.keeping_newlines(self.style.before_calls()),
+        })
     }
 
     fn describe_calls(&self) -> Option<String> {
@@ -352,7 +364,7 @@ impl Family for DeepSeek {
         }
         let Markers { open, close } = &self.think;
         let thinks = self.thinks(thinking);
-        if thinks || self.dialect != Dialect::V4 {
+        if thinks || self.prompt_opens {
             sink.marker(open);
             sink.text(self.line);
         }
@@ -370,12 +382,15 @@ impl Family for DeepSeek {
     }
 
     fn opening(&self, before: Before, sink: &mut dyn Sink) {
-        if self.dialect == Dialect::V31 || self.keeps(before) {
-            return self.generation_prompt(before.thinking, before, sink);
+        if !self.leads(before, sink) || self.dialect == Dialect::R1 {
+            return;
+        }
+        let thinks = self.thinks(before.thinking);
+        if self.answer_opens || thinks && self.keeps(before) {
+            sink.marker(&self.think.open);
         }
         // Behind reasoning, its end is the model's own.
-        let closes = self.shows_reasoning() && !self.thinks(before.thinking);
-        if self.leads(before, sink) && closes {
+        if !thinks {
             sink.marker(&self.think.close);
         }
     }

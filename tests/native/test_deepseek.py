@@ -1,8 +1,9 @@
 """DeepSeek's native renderers, R1 to V4, against their templates (jinja2), and the calls read back.
 
-The templates are those that llama.cpp and TRL ship; V3.1's declares no tools, so it is tested with a
-tool branch too, as servers give it one. The vocabulary is V4's, which has every control token of
-the others. The goldens are written by hand after the formats that DeepSeek publishes.
+The templates are those that llama.cpp and TRL ship. V3.1's declares no tools, so it is tested with
+a tool branch too, as servers give it one; and as DeepSeek publishes it, with a bare ``</think>``
+and arguments as they are. The vocabulary is V4's, which has every control token of the others. The
+goldens are written by hand after the formats that DeepSeek publishes.
 ``LAWS_FACTOR=40`` looks at more than two thousand conversations.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +19,23 @@ import pytest
 
 from oracle import templates
 from oracle.generic import Template
-from talking import ASK, NOW, Talk, items_of, outputs_for, profile_of, raw, said
-from turnwire import _core
+from talking import ASK, Talk, items_of, outputs_for, profile_of, raw, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from turnwire import _core
 
 pytestmark = pytest.mark.timeout(600)
 
 FACTOR = int(os.environ.get("LAWS_FACTOR", "1"))
 
 _HEAD = "{{ bos_token }}{{ ns.system_prompt }}"
-_DECLARED = "{% if tools %}## Tools\n{% for t in tools %}{{ t.function | tojson }}\n{% endfor %}{% endif %}"
+_DECLARED = (
+    "{% if tools %}## Tools\n{% for t in tools %}{{ t.function | tojson }}\n{% endfor %}{% endif %}"
+)
+
+_RESPELLED = (("<think></think>", "</think>"), ("['arguments'] | tojson", "['arguments']"))
 
 FAMILIES = {
     "trl/deepseekv3": "deepseek-r1",
@@ -37,25 +44,28 @@ FAMILIES = {
     "trl/deepseek_r1_distill_training": "deepseek-r1",
     "llama.cpp/deepseek-ai-DeepSeek-V3.1": "deepseek-v3.1",
     "V3.1 with tools": "deepseek-v3.1",
+    "V3.1 as published": "deepseek-v3.1",
     "llama.cpp/deepseek-ai-DeepSeek-V3.2": "deepseek-v3.2",
     "llama.cpp/deepseek-ai-DeepSeek-V4": "deepseek-v4",
     "llama.cpp/deepseek-ai-DeepSeek-V4-Flash-0731": "deepseek-v4",
 }
-V31, V32, V4 = "V3.1 with tools", *list(FAMILIES)[6:8]
-TAGGED = (V32, V4)
-NATIVE_CALLS = (V31, V32, V4)
+PUBLISHED, V32, V4 = list(FAMILIES)[6:9]
 THINK: dict[str, Any] = {"effort": "medium", "told": {"thinking": True}}
 
 each_template = pytest.mark.parametrize("name", FAMILIES)
 each_trust = pytest.mark.parametrize("trust", ["strict", "compat"])
 
 
+@cache
 def template_of(name: str) -> Template:
-    if name != V31:
+    if name in templates.names():
         return templates.template(name)
     shipped = templates.template("llama.cpp/deepseek-ai-DeepSeek-V3.1")
-    assert _HEAD in shipped.text
-    text = shipped.text.replace(_HEAD, _HEAD + _DECLARED)
+    changes = [(_HEAD, _HEAD + _DECLARED), *(_RESPELLED if name == PUBLISHED else ())]
+    text = shipped.text
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
     return Template(name, text, shipped.vocabulary)
 
 
@@ -99,9 +109,7 @@ def test_what_a_client_brings_is_the_oracles_prompt(name, trust):
                 if talk.expected(step.items, generate=generate) is None:
                     continue
                 turn = talk.open(step.items, generate=generate)
-                talk.same(
-                    turn.prompt.tolist(), talk.expected(step.items, generate=generate)
-                )
+                talk.same(turn.prompt.tolist(), talk.expected(step.items, generate=generate))
                 turn.abort()
             if talk.expected(step.items, generate=False) is not None:
                 talk.warm(step.items)
@@ -130,7 +138,12 @@ def owed(talk: Talk) -> list[Any]:
 # --- What is sampled ------------------------------------------------------------------------
 
 TEXTS = (
-    *("Hello there.", "Two\nlines, \u00e9 \u4e2d\u6587 \U0001f642", "1. one\n\n2. two: 12 345", "{}"),
+    *(
+        "Hello there.",
+        "Two\nlines, \u00e9 \u4e2d\u6587 \U0001f642",
+        "1. one\n\n2. two: 12 345",
+        "{}",
+    ),
     *("\n\nbetween newlines \n\n\n", " \n.", "a < b\n\n<"),
 )
 ARGUMENTS = (
@@ -161,9 +174,7 @@ def draw_answer(talk: Talk, prompt: Sequence[int]) -> dict[str, Any]:
         answer["text"] = text()
     if kind > 0.5 and talk.tools:
         names = random.choices([tool["name"] for tool in talk.tools], k=random.choice((1, 1, 2)))
-        answer["calls"] = [
-            {"name": name, "arguments": random.choice(ARGUMENTS)} for name in names
-        ]
+        answer["calls"] = [{"name": name, "arguments": random.choice(ARGUMENTS)} for name in names]
     return answer
 
 
@@ -266,7 +277,9 @@ def test_noise_keeps_the_laws(name):
             again.abort()
             talk.answer(turn, new, ids)
             said_items = [i for i in talk.items if i.get("_turn") == talk.turns]
-            assert found == without_ids([{k: v for k, v in i.items() if k != "_turn"} for i in said_items])
+            assert found == without_ids(
+                [{k: v for k, v in i.items() if k != "_turn"} for i in said_items]
+            )
             tokens = talk.node.tokens().tolist()
             assert tokens[: len(prompt)] == prompt
             heard = ids[:-1] if ids[-1] in talk.profile.stop_token_ids else ids
@@ -290,3 +303,310 @@ def whole(spans: Sequence[_core.Span], tokens: int, items: int) -> None:
         assert 0 <= span.items[0] <= span.items[1] <= items
         end = span.end
     assert end == tokens
+
+
+# --- Cut off --------------------------------------------------------------------------------
+
+
+@each_template
+@pytest.mark.parametrize("thinks", [True, False])
+def test_an_answer_that_was_cut_off_is_closed_as_the_template_closes_it(name, thinks):
+    """Within reasoning and within text, with and without a stop; then outdated by a question."""
+    for stop in ([], None):
+        talk = talk_of(name, "strict", "cut", thinks=thinks)
+        talk.tools = []
+        for words in ("I think", "therefore"):
+            turn = talk.open(ASK)
+            talk.reads_as(turn.prompt.tolist(), talk.expected(ASK))
+            stops = [talk.known.controls["<\uff5cend\u2581of\u2581sentence\uff5c>"]]
+            talk.answer(turn, ASK, said(talk.known, words) + (stops if stop is None else stop))
+        talk.reads_as(talk.open(ASK).prompt.tolist(), talk.expected(ASK))
+
+
+@each_template
+@pytest.mark.parametrize("text", ["<think>so</think>Yes.", "<think>so", "<think></think>Yes."])
+def test_reasoning_that_nobody_asked_for_goes_as_a_whole(name, text):
+    talk = talk_of(name, "strict", "unasked", thinks=False)
+    if not reasons(name):
+        return
+    turn = talk.open(ASK)
+    talk.answer(turn, ASK, talk.known.encode_text(text))
+    assert talk.items[-1]["type"] == ("message" if "Yes" in text else "reasoning")
+    talk.same(talk.open(ASK).prompt.tolist(), talk.expected(ASK))
+
+
+@pytest.mark.parametrize("name", [PUBLISHED, V32, V4])
+def test_a_call_that_was_cut_off_stays_as_it_was(name):
+    talk = talk_of(name, "strict", "cut", thinks=False)
+    talk.instructions, talk.tools = None, [F]
+    turn = talk.open(ASK)
+    ids = talk.profile.encode_output(
+        raw({"calls": [{"name": "f", "arguments": '{"a": "b c d e"}'}]})
+    )
+    at = next(i for i in range(len(ids)) if " c" in talk.spell(ids[: i + 1]))
+    talk.answer(turn, ASK, ids[:at])
+    assert talk.items[-1]["arguments"].startswith('{"a": "b')
+    prompt = talk.open(ASK).prompt.tolist()
+    rest = talk.known.encode_text(f"{EOS}{USER}x{ASSISTANT}")
+    starts = [i for i in range(len(prompt)) if prompt[i : i + at + len(rest)] == ids[:at] + rest]
+    assert len(starts) == 1
+
+
+# --- What stays, what goes ------------------------------------------------------------------
+
+EOS = "<\uff5cend\u2581of\u2581sentence\uff5c>"
+BOS = "<\uff5cbegin\u2581of\u2581sentence\uff5c>"
+USER, ASSISTANT = "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"
+F = {
+    "type": "function",
+    "name": "f",
+    "description": "d",
+    "parameters": {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "n": {"type": "integer"}},
+    },
+}
+
+
+def user(text: str) -> dict[str, str]:
+    return {"type": "message", "role": "user", "content": text}
+
+
+class Golden:
+    """A conversation beside the text that it must be, up to a header that the template prints."""
+
+    def __init__(self, name: str, *, thinks: bool, tools: bool = True) -> None:
+        self.talk = talk_of(name, "strict", "golden", thinks=thinks)
+        self.talk.instructions, self.talk.tools = None, [F] if tools else []
+        self.kind = ""
+
+    def prompt(self, new: list[Any], text: str) -> None:
+        turn = self.talk.open(new)
+        self.kind = turn.kind
+        known = self.talk.known
+        expected = known.encode_text(text)
+        prompt = turn.prompt.tolist()
+        assert self.talk.spell(prompt[-len(expected) :]) == text
+        assert prompt[-len(expected) :] == expected
+        self._turn, self._new = turn, new
+
+    def say(self, text: str) -> None:
+        self.talk.answer(self._turn, self._new, self.talk.known.encode_text(text))
+
+    def outputs(self, *texts: str) -> list[Any]:
+        found = owed(self.talk)
+        return [{**call, "output": text} for call, text in zip(found, texts, strict=True)]
+
+
+def tool(what: str, inner: str) -> str:
+    """Something of a tool's between the two tokens that V3.1 has for it."""
+    begin, end = (f"<\uff5ctool\u2581{what}\u2581{side}\uff5c>" for side in ("begin", "end"))
+    return f"{begin}{inner}{end}"
+
+
+def test_golden_v31_as_its_model_card_has_it():
+    """Context: ``<User>{query}<Assistant></think>{response}<eos>``; prefix: ``<think>`` or
+    ``</think>``; outputs follow calls without another."""
+    golden = Golden(PUBLISHED, thinks=True)
+    golden.prompt([user("hi")], f"{USER}hi{ASSISTANT}<think>")
+    golden.say(f"They greet.</think>Hello!{EOS}")
+    golden.prompt(
+        [user("more")], f"{USER}hi{ASSISTANT}</think>Hello!{EOS}{USER}more{ASSISTANT}<think>"
+    )
+    assert golden.kind == "rewind"
+    golden = Golden(PUBLISHED, thinks=False)
+    arguments = '{"a":"b",  "n":1}'
+    call = tool("call", f"f<\uff5ctool\u2581sep\uff5c>{arguments}")
+    call = tool("calls", call)
+    golden.prompt([user("hi")], f"{USER}hi{ASSISTANT}</think>")
+    golden.say(f"Wait.{call}{EOS}")
+    output = tool("output", "done")
+    golden.prompt(golden.outputs("done"), f"{USER}hi{ASSISTANT}</think>Wait.{call}{EOS}{output}")
+    assert golden.kind == "extend"
+    assert golden.talk.items[-1]["arguments"] == arguments
+
+
+def called(block: str, *arguments: tuple[str, str, str]) -> str:
+    """One call of ``f`` as DeepSeek's encoders write it."""
+    written = "".join(
+        f'<{D}parameter name="{key}" string="{string}">{value}</{D}parameter>\n'
+        for key, string, value in arguments
+    )
+    call = f'<{D}invoke name="f">\n{written}</{D}invoke>\n'
+    return f"\n\n<{D}{block}>\n{call}</{D}{block}>"
+
+
+def test_golden_v32_as_its_encoder_has_it():
+    """Reasoning stays through a tool loop and goes with the next question; ``</think>`` stays."""
+    golden = Golden(V32, thinks=True)
+    call = called("function_calls", ("a", "true", '<b> "c"'), ("n", "false", "1"))
+    golden.prompt([user("hi")], f"{USER}hi{ASSISTANT}<think>")
+    golden.say(f"Look.</think>A moment.{call}{EOS}")
+    results = "\n\n<function_results>\n<result>done\n</result>\n</function_results>\n\n"
+    asked = f"{USER}hi{ASSISTANT}"
+    golden.prompt(
+        golden.outputs("done\n"), f"{asked}<think>Look.</think>A moment.{call}{EOS}{results}<think>"
+    )
+    assert golden.kind == "extend"
+    assert json.loads(golden.talk.items[-1]["arguments"]) == {"a": '<b> "c"', "n": 1}
+    golden.say(f"So.</think>It is done.{EOS}")
+    golden.prompt(
+        [user("thanks")],
+        f"{asked}</think>A moment.{call}{EOS}{results}</think>It is done.{EOS}"
+        f"{USER}thanks{ASSISTANT}<think>",
+    )
+    assert golden.kind == "rewind"
+
+
+def test_golden_v4_keeps_all_reasoning_where_there_are_tools():
+    golden = Golden(V4, thinks=True)
+    call = called("tool_calls", ("n", "false", '{"k": [1.50]}'))
+    asked = f"{USER}hi{ASSISTANT}<think>"
+    golden.prompt([user("hi")], asked)
+    golden.say(f"Look.</think>{call}{EOS}")
+    loop = f"{asked}Look.</think>{call}{EOS}{USER}<tool_result>done</tool_result>"
+    golden.prompt(golden.outputs("done"), f"{loop}{ASSISTANT}<think>")
+    golden.say(f"So.</think>Done.{EOS}")
+    said = f"{loop}{ASSISTANT}<think>So.</think>Done.{EOS}"
+    golden.prompt([user("thanks")], f"{said}{USER}thanks{ASSISTANT}<think>")
+    assert golden.kind == "extend"
+    golden = Golden(V4, thinks=True, tools=False)
+    golden.prompt([user("hi")], asked)
+    golden.say(f"Look.</think>Hello.{EOS}")
+    golden.prompt(
+        [user("more")], f"{USER}hi{ASSISTANT}</think>Hello.{EOS}{USER}more{ASSISTANT}<think>"
+    )
+    assert golden.kind == "rewind"
+
+
+def test_golden_v4_users_and_outputs_are_one_run_of_text():
+    """A newline that begins one text belongs to the tokens of the one before."""
+    golden = Golden(V4, thinks=False, tools=False)
+    for text in ("a", "\nb", "\n"):
+        golden.talk.warm([user(text)])
+    golden.prompt([user("c")], f"{USER}a\n\n\nb\n\n\n\n\nc{ASSISTANT}</think>")
+    assert golden.kind == "rewind"
+    assert [span.items for span in golden._turn.spans() if span.kind == "item"] == [(0, 4)]
+
+
+@pytest.mark.parametrize("trust", ["strict", "compat"])
+@pytest.mark.parametrize("name", [V32, V4])
+def test_a_conversation_whose_history_changes_is_the_templates(name, trust):
+    """Another effort within a tool loop, or with V4 other tools: all of it is printed anew."""
+    talk = talk_of(name, trust, "efforts", thinks=True)
+    for thinks, tools in ((True, [F]), (False, [F]), (True, []), (True, [F])):
+        talk.thinking, talk.tools = thinks, tools
+        new = owed(talk) or ASK
+        turn = talk.open(new)
+        talk.reads_as(turn.prompt.tolist(), talk.expected(new))
+        answer = {"calls": [{"name": "f", "arguments": '{"a": "b"}'}]}
+        answer |= {"reasoning": "why"} if thinks else {}
+        talk.answer(turn, new, talk.profile.encode_output(raw(answer)))
+
+
+def test_v4_goes_on_without_its_tools():
+    """``tool_choice: none`` hides them for a turn; what a tool said keeps history as it is."""
+    talk = talk_of(V4, "strict", "none", thinks=True)
+    for tools in ([F], [F], [], [F]):
+        talk.tools = tools
+        new = owed(talk) or ASK
+        turn = talk.open(new)
+        talk.same(turn.prompt.tolist(), talk.expected(new))
+        assert turn.rendered < 600
+        answer = {"reasoning": "why", "calls": [{"name": "f", "arguments": '{"a": "b"}'}]}
+        talk.answer(turn, new, talk.profile.encode_output(raw(answer)))
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+@each_template
+def test_a_turn_costs_what_is_new(name, thinks):
+    """Law 7, with whatever history loses: nothing of it is encoded again."""
+    talk = talk_of(name, "strict", "flat", thinks=thinks)
+    talk.instructions, talk.tools = "i" * 1000, []
+    rendered = []
+    for _ in range(20):
+        turn = talk.open(ASK)
+        rendered.append(turn.rendered)
+        answer = {"text": "an answer"} | ({"reasoning": "why"} if thinks and reasons(name) else {})
+        talk.answer(turn, ASK, talk.profile.encode_output(raw(answer)))
+    assert len(set(rendered[2:])) == 1
+    assert rendered[2] < 12
+
+
+# --- Calls that are not well formed ----------------------------------------------------------
+
+
+def heard(name: str, text: str, *, thinks: bool = False) -> list[tuple[str, str]]:
+    """What is read of an answer, token by token: (kind, text), or (name, arguments) of a call."""
+    talk = talk_of(name, "strict", "heard", thinks=thinks)
+    talk.instructions, talk.tools = None, [F]
+    turn = talk.open(ASK)
+    deltas = [d for i in talk.known.encode_text(text) for d in turn.push([i])] + turn.finish()
+    turn.commit()
+    found = []
+    for item in items_of(deltas):
+        if item["type"] == "function_call":
+            found.append((item["name"], item["arguments"]))
+        else:
+            found.append((item["type"], item["content"][0]["text"]))
+    return found
+
+
+BEGUN = f'<{D}tool_calls>\n<{D}invoke name="f">\n'
+A, END = f'<{D}parameter name="a" string="true">', f"</{D}parameter>\n"
+CLOSED = f"</{D}invoke>\n</{D}tool_calls>"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # What the tags say of a value is believed; what is no JSON then is a string.
+        (f"{BEGUN}{A}3{END}{CLOSED}", [("f", '{"a": "3"}')]),
+        (f"{BEGUN}{A.replace('true', 'false')}x{END}{CLOSED}", [("f", '{"a": "x"}')]),
+        (f"{BEGUN}{A.replace('true', 'false')}[1, {{}}]{END}{CLOSED}", [("f", '{"a": [1, {}]}')]),
+        # Tags and control tokens within a value are content, but for its own end.
+        (
+            f"{BEGUN}{A}</think><{D}invoke>{USER}{END}{CLOSED}",
+            [("f", f'{{"a": "</think><{D}invoke>{USER}"}}')],
+        ),
+        # One object in place of tags.
+        (f'{BEGUN}{{"a": "b", "n": 1}}\n{CLOSED}', [("f", '{"a": "b", "n": 1}')]),
+        # An end that is missing.
+        (f"{BEGUN}{A}x{END}</{D}tool_calls>", [("f", '{"a": "x"}')]),
+        (f"{BEGUN}{A}x{END}{CLOSED[:-14]}", [("f", '{"a": "x"}')]),
+        (f'{BEGUN}{A}x{END}<{D}invoke name="g">\n{CLOSED}', [("f", '{"a": "x"}'), ("g", "{}")]),
+        (f"{BEGUN}{A}x", [("f", '{"a": "x')]),
+        (BEGUN, [("f", "")]),
+        # No call.
+        (f"<{D}tool_calls>\nno</{D}tool_calls>!", [("message", "no!")]),
+        (f"a <{D} b {D}", [("message", f"a <{D} b {D}")]),
+        # Words behind calls, and two calls.
+        (f"{BEGUN}{A}x{END}{CLOSED} done", [("f", '{"a": "x"}'), ("message", " done")]),
+        (
+            f'x\n\n{BEGUN}{A}x{END}</{D}invoke>\n<{D}invoke name="g">\n\n{CLOSED}',
+            [("message", "x"), ("f", '{"a": "x"}'), ("g", "{}")],
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", [V32, V4])
+def test_tags_are_read(name, text, expected):
+    if name == V32:
+        text = text.replace("tool_calls", "function_calls")
+    assert heard(name, text) == expected
+
+
+def test_calls_that_are_thought_about_are_reasoning():
+    text = f"Shall I {BEGUN}{A}x{END}{CLOSED}?"
+    assert heard(V4, f"{text}</think>No.", thinks=True) == [("reasoning", text), ("message", "No.")]
+    assert heard(V4, f"{BEGUN}{A}x{END}{CLOSED}", thinks=True) == [("f", '{"a": "x"}')]
+
+
+def test_arguments_come_as_they_are_sampled():
+    talk = talk_of(V4, "strict", "streamed", thinks=False)
+    talk.instructions, talk.tools = None, [F]
+    turn = talk.open(ASK)
+    arguments = []
+    for token_id in talk.known.encode_text(f"{BEGUN}{A}one two three four five six{END}{CLOSED}"):
+        arguments += [d.text for d in turn.push([token_id]) if d.kind == "arguments"]
+    assert len(arguments) > 5
+    assert "".join(arguments) == '{"a": "one two three four five six"}'

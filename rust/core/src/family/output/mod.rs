@@ -483,6 +483,10 @@ impl OutputParser for OutputReader {
     /// A call that has not begun comes out as what it stood in. One that has is left as it is,
     /// since nothing here tells a stop from a limit: see [`call_is_incomplete`](OutputParser::call_is_incomplete).
     fn finish(&mut self, count: usize, out: &mut Vec<Delta>) {
+        if self.closer != Closer::Nobodys && !self.text.has_begun() {
+            // Right behind a call, what begins a marker was going to be one.
+            self.partial.clear();
+        }
         self.settle_partial(out);
         if let Place::Call(call) = &self.place
             && (!call.begun || call.body.arguments() == Progress::Complete)

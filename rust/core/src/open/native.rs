@@ -113,9 +113,9 @@ impl<'a> Plan<'a> {
             header,
             before,
             dropped: parent.map_or(Dropped::Never, |node| node.parts().dropped),
-            closer_loses: parent.and_then(answer_of).is_some_and(|answer| {
-                family.loses(family.lost_when(answer.before), news)
-            }),
+            closer_loses: parent
+                .and_then(answer_of)
+                .is_some_and(|answer| family.loses(family.lost_when(answer.before), news)),
         };
         let Some(node) = parent else {
             plan.kind = Kind::Cold;
@@ -341,8 +341,7 @@ impl<'a> Row<'a> {
         let Self { family, before, .. } = *self;
         let message = &group.message;
         let runs_on = family.runs_on(before.last, message.speaker());
-        let start =
-            self.sink.message(runs_on, |sink| family.message(message, shown, before, sink));
+        let start = self.sink.message(runs_on, |sink| family.message(message, shown, before, sink));
         match (start, self.parts.last_mut()) {
             // A message without a token of its own is part of the one whose run it goes on with.
             (None, Some((_, last))) => {
@@ -413,12 +412,7 @@ struct Joined {
 
 /// Such a message was closed when it was rendered, and is rendered again: text may not be appended to
 /// encoded text.
-fn joined(
-    family: &dyn Family,
-    node: &Node,
-    items: &[Arc<Item>],
-    generate: bool,
-) -> Option<Joined> {
+fn joined(family: &dyn Family, node: &Node, items: &[Arc<Item>], generate: bool) -> Option<Joined> {
     let first = items.first();
     let next = match first {
         Some(item) => group(slice::from_ref(item), 0, &|_| None).first()?.message.speaker(),

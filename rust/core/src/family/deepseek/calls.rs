@@ -95,8 +95,7 @@ impl CallStyle {
 
     /// Whether these calls have a form: tags have one only for the members of an object.
     pub(super) fn writes(&self, calls: &[(String, String)]) -> bool {
-        !matches!(self, Self::Tags { .. })
-            || calls.iter().all(|(_, raw)| arguments(raw).is_some())
+        !matches!(self, Self::Tags { .. }) || calls.iter().all(|(_, raw)| arguments(raw).is_some())
     }
 
     /// What stands between an answer's text and its calls.
@@ -217,13 +216,7 @@ fn letters(open: &str, close: &str) -> Markers {
 }
 
 /// Each argument's tag says whether its value is a string, which stands there as it is.
-fn tagged(
-    block: &str,
-    none: &str,
-    dsml: &Marker,
-    calls: &[(String, String)],
-    sink: &mut dyn Sink,
-) {
+fn tagged(block: &str, none: &str, dsml: &Marker, calls: &[(String, String)], sink: &mut dyn Sink) {
     let tag = |start: &str, parts: &[&str], sink: &mut dyn Sink| {
         sink.text(start);
         sink.marker(dsml);

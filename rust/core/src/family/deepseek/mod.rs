@@ -121,8 +121,7 @@ impl DeepSeek {
             _ if answered.contains("</think>y") => Dialect::V31,
             _ => Dialect::R1,
         };
-        let prompts =
-            [false, true].map(|thinking| print(&[say("user", "x")], true, thinking));
+        let prompts = [false, true].map(|thinking| print(&[say("user", "x")], true, thinking));
         let has_think = |prompt: &str| prompt.contains("<think>");
         let steered = print(&[say("user", "x"), say("assistant", "w</think>y")], false, true);
         let newline = |piece: &Piece| matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'));

@@ -166,7 +166,6 @@ impl OutputReader {
         }
     }
 
-
     fn in_string(&self) -> bool {
         matches!(&self.place, Place::Call(call) if call.body.in_string())
     }
@@ -406,8 +405,7 @@ impl OutputReader {
                     self.text = Prose::after_scaffold(Kind::Text);
                 }
             }
-            (Kind::Reasoning, Mark::Around | Mark::ThinkOpen)
-            | (Kind::Text, Mark::ThinkClose) => {}
+            (Kind::Reasoning, Mark::Around | Mark::ThinkOpen) | (Kind::Text, Mark::ThinkClose) => {}
             (Kind::Text, Mark::ThinkOpen) => {
                 self.first.open(met.index);
                 if self.exact.is_some() {

@@ -325,8 +325,9 @@ def whole(spans: Sequence[_core.Span], tokens: int, items: int) -> None:
 @each_template
 @pytest.mark.parametrize("thinks", [True, False])
 def test_an_answer_that_was_cut_off_is_closed_as_the_template_closes_it(name, thinks):
-    """Within reasoning and within text, with and without a stop; then outdated by a question."""
-    for stop in ([], None):
+    """Within reasoning and within text, with and without a stop; then outdated by a question,
+    at once or behind a turn that brings nothing."""
+    for stop, pauses in (([], False), (None, False), ([], True)):
         talk = talk_of(name, "strict", "cut", thinks=thinks)
         talk.tools = []
         for words in ("I think", "therefore"):
@@ -334,6 +335,8 @@ def test_an_answer_that_was_cut_off_is_closed_as_the_template_closes_it(name, th
             talk.reads_as(turn.prompt.tolist(), talk.expected(ASK))
             stops = [talk.known.controls["<\uff5cend\u2581of\u2581sentence\uff5c>"]]
             talk.answer(turn, ASK, said(talk.known, words) + (stops if stop is None else stop))
+            if pauses:
+                talk.warm([])
         talk.reads_as(talk.open(ASK).prompt.tolist(), talk.expected(ASK))
 
 

@@ -290,9 +290,15 @@ fn header(
 }
 
 /// What the model said last, where the node's tokens end in it.
-fn answer_of(node: &Node) -> Option<&Segment> {
-    let last = node.parts().segments.last();
-    last.filter(|_| matches!(node.parts().tail, Tail::Sampled(_)))
+fn answer_of(mut node: &Node) -> Option<&Segment> {
+    if !matches!(node.parts().tail, Tail::Sampled(_)) {
+        return None;
+    }
+    // A turn that brought nothing has no segments.
+    while let ([], Some((base, _))) = (node.parts().segments.as_slice(), &node.parts().base) {
+        node = base;
+    }
+    node.parts().segments.last()
 }
 
 /// What closes a sampled `answer`. Where it closes reasoning too, history loses of that what goes with

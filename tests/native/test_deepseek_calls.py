@@ -166,6 +166,18 @@ def test_a_conversation_whose_history_changes_is_the_templates(name, trust):
         talk.answer(turn, new, talk.profile.encode_output(raw(answer)))
 
 
+@pytest.mark.parametrize("tools", [([], [F], [F]), ([F], [], []), ([F], [], [F])])
+def test_v4_shows_reasoning_again_where_tools_come_and_drops_it_where_they_go(tools):
+    """In a plain chat, in which nothing else keeps it."""
+    talk = talk_of(V4, "strict", "come", thinks=True)
+    for declared in tools:
+        talk.tools = declared
+        turn = talk.open(ASK)
+        talk.same(turn.prompt.tolist(), talk.expected(ASK))
+        answer = {"reasoning": "why", "text": "so"}
+        talk.answer(turn, ASK, talk.profile.encode_output(raw(answer)))
+
+
 def test_v4_goes_on_without_its_tools():
     """``tool_choice: none`` hides them for a turn; what a tool said keeps history as it is."""
     talk = talk_of(V4, "strict", "none", thinks=True)

@@ -25,6 +25,8 @@ pub struct Before {
     pub last: Last,
     /// Whether a user has asked something (templates look for the last query).
     pub asked: bool,
+    /// Whether the model has answered since it last reasoned.
+    pub answered: bool,
     /// How many calls there have been.
     pub calls: u32,
     /// How many of them the last message made; 65,535 stands for more.
@@ -32,7 +34,7 @@ pub struct Before {
     /// Whether the model has said anything.
     pub spoke: bool,
     /// Whether a tool has.
-    pub answered: bool,
+    pub had_output: bool,
     /// Whether the model may reason.
     pub thinking: bool,
     /// Whether it has tools.
@@ -49,7 +51,7 @@ impl Before {
             calls: all,
             last_calls: u16::try_from(calls).unwrap_or(u16::MAX),
             spoke: self.spoke || last == Last::Model,
-            answered: self.answered || last == Last::Tools,
+            had_output: self.had_output || last == Last::Tools,
             ..self
         }
     }
@@ -64,4 +66,6 @@ pub enum End {
     Open,
     /// Within reasoning, whatever ended them.
     Thinking,
+    /// Within reasoning that history has lost since.
+    Lost,
 }

@@ -17,6 +17,7 @@ use crate::token::TokenId;
 pub mod chatml;
 pub mod deepseek;
 pub mod generic;
+pub mod harmony;
 pub mod hermes;
 pub mod marker;
 pub mod native;
@@ -72,12 +73,18 @@ pub trait OutputParser: Send {
     /// `count` is the number of sampled ids, the stop id included.
     fn finish(&mut self, count: usize, out: &mut Vec<Delta>);
 
-    /// The sampled ids that are reasoning, markers included: from the opening marker to behind
-    /// the closing one (or to `count`, where none came). None when there was no reasoning.
-    fn reasoning(&self) -> Option<Range<usize>>;
+    /// The sampled ids that are reasoning, markers included: from each opening marker to behind
+    /// the closing one (or to `count`, where none came), in order, with something between any two.
+    fn reasoning(&self) -> Vec<Range<usize>>;
 
     /// Whether the output ended within reasoning. Ask behind [`finish`](Self::finish).
     fn ends_thinking(&self) -> bool;
+
+    /// Whether the last that it said, but for calls, ends what the model thought before, in a format
+    /// that tells answers from other texts.
+    fn answered(&self) -> bool {
+        false
+    }
 
     /// How many calls have ended, each by its closing marker.
     fn closed_calls(&self) -> usize;
@@ -174,7 +181,9 @@ impl Before {
             Message::Assistant { calls, .. } => calls.len(),
             Message::Plain { .. } | Message::Outputs(_) => 0,
         };
-        self.and_said(message.speaker(), calls).and_asked(asks)
+        let reasons = matches!(message, Message::Assistant { reasoning: Some(_), .. });
+        let answered = message.is_answer() || (self.answered && !reasons);
+        Self { answered, ..self.and_said(message.speaker(), calls).and_asked(asks) }
     }
 
     fn and_asked(self, asks: bool) -> Self {
@@ -191,6 +200,9 @@ pub struct News {
     pub asked: bool,
     /// Whether it is anything at all.
     pub follows: bool,
+    /// Whether an answer ends what stands before it: one that does already, or one among it that
+    /// something follows (a text that nothing follows may still become a preamble of calls).
+    pub answered: bool,
 }
 
 /// How a segment's reasoning is shown, and when history loses it.
@@ -215,6 +227,13 @@ pub trait Family: Format {
         false
     }
 
+    /// Whether it means to print these messages otherwise than the template, and why it may: of a
+    /// family whose reference is another ([`harmony`](super::family::harmony)). The others' is the
+    /// template.
+    fn departs(&self, _groups: &[Group], _generate: bool) -> bool {
+        false
+    }
+
     /// One message, closed.
     fn message(&self, message: &Message, shown: Shown, before: Before, sink: &mut dyn Sink);
 
@@ -233,12 +252,17 @@ pub trait Family: Format {
     /// The same behind reasoning that was cut off and that history has lost; `first` is the first
     /// sampled id of it.
     fn closer_of_lost(&self, _first: Option<TokenId>, sink: &mut dyn Sink) {
-        self.closer(End::Open, sink);
+        self.closer(End::Lost, sink);
     }
 
     /// What history has in place of a stop token that ended sampled ids (law 2), perhaps within
     /// reasoning; None for nothing.
     fn close_of(&self, stop: TokenId, thinking: bool) -> Option<TokenId>;
+
+    /// Whether a message is closed by this token, though it ends no turn.
+    fn closes(&self, _id: TokenId) -> bool {
+        false
+    }
 
     /// Every control token that renders write, where prompts are cut.
     fn control_ids(&self) -> Vec<TokenId>;
@@ -246,12 +270,18 @@ pub trait Family: Format {
     /// How each message shows its reasoning, and when history loses it, behind `before`.
     fn shows(&self, groups: &[Group], before: Before) -> Vec<Showing>;
 
+    /// When history loses the reasoning that the model samples behind `before`.
+    fn reasoning_dropped(&self, _before: Before) -> Dropped {
+        Dropped::OnQuery
+    }
+
     /// Whether what is lost at `dropped` goes now.
     ///
     /// The rule of most: with a query; and reasoning is not shown before the first one.
     fn loses(&self, dropped: Dropped, news: News) -> bool {
         match dropped {
             Dropped::Never => false,
+            Dropped::OnAnswer => news.answered,
             Dropped::OnQuery => news.asks || (!news.asked && news.follows),
             Dropped::OnNext => news.follows,
         }
@@ -261,9 +291,9 @@ pub trait Family: Format {
     /// markers included.
     fn lost(&self, ids: &[TokenId], reasoning: Range<usize>) -> Range<usize>;
 
-    /// When history loses it, where an answer stands behind `before`.
-    fn lost_when(&self, _before: Before) -> Dropped {
-        Dropped::OnQuery
+    /// Whether nothing is left of a message all of which is lost, its opening included.
+    fn loses_whole(&self) -> bool {
+        false
     }
 
     /// Whether this user message is a question, and not a tool's output in disguise.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Extent, Node, Segment, Tail};
 use crate::error::Result;
-use crate::family::render::{Group, HEADER_QUESTION, IdSink, Message, Sink, group, name_among};
+use crate::family::render::{
+    Group, HEADER_QUESTION, IdSink, Message, Sink, group, name_among, shows,
+};
 use crate::family::{Before, End, Family, Last, News, Showing, Shown};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
@@ -83,10 +85,13 @@ impl<'a> Plan<'a> {
         }
         before.thinking = asked.thinking.0;
         before.tools = !asked.header.rendered_tools().is_empty();
+        let followed = groups.len().saturating_sub(usize::from(!request.generate));
         let news = News {
             asks: groups.iter().any(|group| family.asks(&group.message)),
             asked: before.asked,
             follows: !groups.is_empty(),
+            answered: before.answered && (request.generate || !groups.is_empty())
+                || groups[..followed].iter().any(|group| group.message.is_answer()),
         };
         let rewrites = |node: &Node| family.rewrites(node.parts().before, before, news);
         if !family.takes(&groups, before) || parent.is_some_and(rewrites) {
@@ -95,7 +100,7 @@ impl<'a> Plan<'a> {
         if before.last == Last::Nobody && leading > 0 {
             before.last = Last::Operator;
         }
-        let shown = family.shows(&groups, before);
+        let shown = shows(family, &groups, before, request.generate);
         let header = match header(profile, family, asked, leading, new_leading > 0)? {
             Headed::Same => None,
             Headed::Other(segment, rendered) => Some((segment, rendered)),
@@ -115,7 +120,7 @@ impl<'a> Plan<'a> {
             dropped: parent.map_or(Dropped::Never, |node| node.parts().dropped),
             closer_loses: parent
                 .and_then(answer_of)
-                .is_some_and(|answer| family.loses(family.lost_when(answer.before), news)),
+                .is_some_and(|answer| family.loses(family.reasoning_dropped(answer.before), news)),
         };
         let Some(node) = parent else {
             plan.kind = Kind::Cold;
@@ -321,7 +326,7 @@ fn closer(
         } else if short.len() < closer.ids.len() {
             closer.reasoning = (0..closer.ids.len() - short.len()).into();
             closer.dropped =
-                answer.map_or(Dropped::OnQuery, |answer| family.lost_when(answer.before));
+                answer.map_or(Dropped::OnQuery, |answer| family.reasoning_dropped(answer.before));
         }
     }
     Ok(closer)

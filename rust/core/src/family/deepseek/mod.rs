@@ -156,7 +156,7 @@ impl DeepSeek {
 
     /// Whether history keeps all reasoning.
     fn keeps(&self, before: Before) -> bool {
-        self.dialect == Dialect::V4 && (before.tools || before.answered)
+        self.dialect == Dialect::V4 && (before.tools || before.had_output)
     }
 
     /// What stands before the reasoning of an answer; false where neither does.
@@ -422,8 +422,8 @@ impl Family for DeepSeek {
     fn shows(&self, groups: &[Group], before: Before) -> Vec<Showing> {
         let shows = self.shows_reasoning() && self.thinks(before.thinking);
         let is_output = |group: &Group| matches!(group.message, Message::Outputs(_));
-        let answered = before.answered || groups.iter().any(is_output);
-        let keeps = self.keeps(Before { answered, ..before });
+        let had_output = before.had_output || groups.iter().any(is_output);
+        let keeps = self.keeps(Before { had_output, ..before });
         shows_in_cycle(self, groups, before, |_, in_cycle, _| match (shows, keeps) {
             (true, true) => (Shown::Reasoning, Dropped::Never),
             (true, false) if in_cycle => (Shown::Reasoning, Dropped::OnQuery),
@@ -435,6 +435,7 @@ impl Family for DeepSeek {
     fn loses(&self, dropped: Dropped, news: News) -> bool {
         match dropped {
             Dropped::Never => false,
+            Dropped::OnAnswer => news.answered,
             Dropped::OnQuery => news.asks,
             Dropped::OnNext => true,
         }
@@ -458,7 +459,7 @@ impl Family for DeepSeek {
         reasoning
     }
 
-    fn lost_when(&self, before: Before) -> Dropped {
+    fn reasoning_dropped(&self, before: Before) -> Dropped {
         if !self.shows_reasoning() || !self.thinks(before.thinking) {
             Dropped::OnNext
         } else if self.keeps(before) {

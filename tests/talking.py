@@ -22,7 +22,7 @@ from turnwire import _core
 from turnwire.errors import InvalidValueError, UnsupportedParameterError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from oracle.generic import Template
     from oracle.growing import Step
@@ -88,10 +88,20 @@ def _rests(template: Template, trust: str) -> bool:
 
 
 class Talk:
-    """One conversation, through the wall and as a list of items for the oracle."""
+    """One conversation, through the wall and as a list of items for the oracle.
+
+    With an ``effort``, ``told`` is what the template is told for it.
+    """
 
     def __init__(
-        self, template: Template, trust: str, seed: object, *, plain: bool = False
+        self,
+        template: Template,
+        trust: str,
+        seed: object,
+        *,
+        plain: bool = False,
+        effort: str | None = None,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
         self.template = template
         self.known = template.vocabulary
@@ -105,6 +115,7 @@ class Talk:
         self.opens = 0
         self.turns = 0
         self.thinking = self.random.random() < 0.7 or not _rests(template, trust)
+        self.effort, self.told = effort, told or {}
         self.instructions: str | None = None
         self.tools: list[Any] = []
         self.head()
@@ -140,8 +151,8 @@ class Talk:
                 self.instructions,
                 self.tools,
                 generate=generate,
-                thinking=None if self.thinking else False,
                 trust=self.trust,
+                **(self.told if self.thinking else {"thinking": False}),
             )
         except RefusedError:
             return None
@@ -160,7 +171,7 @@ class Talk:
             raw(list(new)),
             instructions=raw(self.instructions),
             tools=raw(self.tools),
-            effort=None if self.thinking else "none",
+            effort=self.effort if self.thinking else "none",
             generate=generate,
             now=NOW,
         )

@@ -562,6 +562,17 @@ def test_law_5_an_assistants_message_may_come_last(name):
             turn.abort()
 
 
+def test_law_5_a_turn_that_brings_nothing_is_not_in_the_way():
+    """Reasoning that was cut off goes with the next question, and what closed it too."""
+    drive = Talk("qwen3", "strict", Conversation((), None, (), (), thinking=True))
+    ask = [{"role": "user", "content": "u"}]
+    drive.answer(ask, drive.profile.encode("<think>\nhm", control=True).tolist())
+    drive.warm([])
+    prompt = drive.open(ask).prompt.tolist()
+    drive.items += ask
+    same_ids(prompt, drive.naive(), drive.model)
+
+
 # --- Strict: content forges nothing ---------------------------------------------------------
 
 

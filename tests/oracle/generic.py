@@ -170,10 +170,15 @@ class Template:
         )
 
     def _probe(
-        self, chat: list[Message], tools: list[Message] | None = None, *, parts: bool
+        self,
+        chat: list[Message],
+        tools: list[Message] | None = None,
+        *,
+        parts: bool,
+        thinking: bool | None = None,
     ) -> str | None:
         try:
-            return self.render(_parted(chat) if parts else chat, tools)
+            return self.render(_parted(chat) if parts else chat, tools, thinking=thinking)
         except RefusedError:
             return None
 
@@ -206,9 +211,10 @@ class Template:
         for key in REASONING_KEYS:
             chat = _called(SHORT_ID if short else LONG_ID, _PROBE_TEXT if text else _PROBE_OBJECT)
             chat[1][key] = "probe_thought"
-            said = self._probe(chat, [_PROBE_TOOL], parts=parts)
-            if said is not None and "probe_thought" in said:
-                return key
+            for thinking in (None, True):  # some show it only when they are told to think
+                said = self._probe(chat, [_PROBE_TOOL], parts=parts, thinking=thinking)
+                if said is not None and "probe_thought" in said:
+                    return key
         return None
 
 

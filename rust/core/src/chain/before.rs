@@ -16,9 +16,10 @@ pub enum Last {
     Tools,
 }
 
-/// What stands before a message, as far as its render depends on that: a family sees no more of
-/// history.
+/// What stands before a message, as far as its render depends on that, and what was asked of the
+/// whole conversation: a family sees no more of history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Before {
     /// Who spoke last.
     pub last: Last,
@@ -30,6 +31,16 @@ pub struct Before {
     pub waits: bool,
     /// How many calls there have been.
     pub calls: u32,
+    /// How many of them the last message made; 65,535 stands for more.
+    pub last_calls: u16,
+    /// Whether the model has said anything.
+    pub spoke: bool,
+    /// Whether a tool has.
+    pub had_output: bool,
+    /// Whether the model may reason.
+    pub thinking: bool,
+    /// Whether it has tools.
+    pub tools: bool,
 }
 
 impl Before {
@@ -37,9 +48,16 @@ impl Before {
     #[must_use]
     pub fn and_said(self, last: Last, calls: usize) -> Self {
         let answers = last == Last::Model && calls == 0;
-        let waits = last == Last::User || (self.waits && !answers);
-        let calls = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
-        Self { last, waits, calls, ..self }
+        let all = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
+        Self {
+            last,
+            waits: last == Last::User || (self.waits && !answers),
+            calls: all,
+            last_calls: u16::try_from(calls).unwrap_or(u16::MAX),
+            spoke: self.spoke || last == Last::Model,
+            had_output: self.had_output || last == Last::Tools,
+            ..self
+        }
     }
 }
 

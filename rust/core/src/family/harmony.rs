@@ -242,7 +242,7 @@ impl Family for Harmony {
         groups.iter().enumerate().map(shown).collect()
     }
 
-    fn reasoning_dropped(&self) -> Dropped {
+    fn reasoning_dropped(&self, _before: Before) -> Dropped {
         Dropped::OnAnswer
     }
 

@@ -15,6 +15,7 @@ use crate::item::Role;
 use crate::token::TokenId;
 
 pub mod chatml;
+pub mod deepseek;
 pub mod generic;
 pub mod harmony;
 pub mod hermes;
@@ -143,7 +144,13 @@ pub trait Format: Send + Sync {
     /// Tokens that end a turn whatever the model's files say.
     fn stop_ids(&self) -> Vec<TokenId>;
 
-    /// A parser for one turn.
+    /// Whether the model begins by reasoning where it `may`, behind a prompt with this `end`: its last
+    /// two ids.
+    fn begins_thinking(&self, may: bool, _end: &[TokenId]) -> bool {
+        may
+    }
+
+    /// A parser for one turn; `thinking` where the model [begins](Self::begins_thinking) by that.
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser>;
 
     /// Whether [`parser`](Self::parser) finds the calls that the model makes.
@@ -172,15 +179,13 @@ impl Before {
     /// What stands before the next message once `message` has come; `asks` if that is a query.
     #[must_use]
     pub fn and(self, message: &Message, asks: bool) -> Self {
-        let (last, calls) = match message {
-            Message::Plain { role: Role::User, .. } => (Last::User, 0),
-            Message::Plain { .. } => (Last::Operator, 0),
-            Message::Assistant { calls, .. } => (Last::Model, calls.len()),
-            Message::Outputs(_) => (Last::Tools, 0),
+        let calls = match message {
+            Message::Assistant { calls, .. } => calls.len(),
+            Message::Plain { .. } | Message::Outputs(_) => 0,
         };
         let reasons = matches!(message, Message::Assistant { reasoning: Some(_), .. });
         let answered = message.is_answer() || (self.answered && !reasons);
-        Self { answered, ..self.and_said(last, calls).and_asked(asks) }
+        Self { answered, ..self.and_said(message.speaker(), calls).and_asked(asks) }
     }
 
     fn and_asked(self, asks: bool) -> Self {
@@ -213,6 +218,18 @@ pub trait Family: Format {
     /// the template's, from there on.
     fn takes(&self, groups: &[Group], before: Before) -> bool;
 
+    /// Whether history that was written as for `was` has to be written otherwise as for `now`, beyond
+    /// what the `news` takes from it; such a conversation is the template's, from there on.
+    fn rewrites(&self, _was: Before, _now: Before, _news: News) -> bool {
+        false
+    }
+
+    /// Whether a message of `next` goes on with the run of text in which one of `last` ends, so that
+    /// both are encoded together.
+    fn runs_on(&self, _last: Last, _next: Last) -> bool {
+        false
+    }
+
     /// Whether it means to print these messages otherwise than the template, and why it may: of a
     /// family whose reference is another ([`harmony`](super::family::harmony)). The others' is the
     /// template.
@@ -235,6 +252,12 @@ pub trait Family: Format {
     /// What stands between sampled ids and the next message.
     fn closer(&self, end: End, sink: &mut dyn Sink);
 
+    /// The same behind reasoning that was cut off and that history has lost; `first` is the first
+    /// sampled id of it.
+    fn closer_of_lost(&self, _first: Option<TokenId>, sink: &mut dyn Sink) {
+        self.closer(End::Lost, sink);
+    }
+
     /// What history has in place of a stop token that ended sampled ids (law 2), perhaps within
     /// reasoning; None for nothing.
     fn close_of(&self, stop: TokenId, thinking: bool) -> Option<TokenId>;
@@ -250,8 +273,8 @@ pub trait Family: Format {
     /// How each message shows its reasoning, and when history loses it, behind `before`.
     fn shows(&self, groups: &[Group], before: Before) -> Vec<Showing>;
 
-    /// When history loses the reasoning that the model samples.
-    fn reasoning_dropped(&self) -> Dropped {
+    /// When history loses the reasoning that the model samples behind `before`.
+    fn reasoning_dropped(&self, _before: Before) -> Dropped {
         Dropped::OnQuery
     }
 

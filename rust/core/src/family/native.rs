@@ -2,6 +2,7 @@
 //! either is called (D6).
 
 use super::chatml::ChatMl;
+use super::deepseek::DeepSeek;
 use super::generic::Generic;
 use super::harmony::Harmony;
 use super::llama::Llama;
@@ -15,8 +16,9 @@ type Detect =
     fn(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>>;
 
 /// Every family, in the order in which they are tried.
-const FAMILIES: [Detect; 4] = [
+const FAMILIES: [Detect; 5] = [
     |generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?)),
+    |generic, vocabulary, compat| Ok(Box::new(DeepSeek::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(Harmony::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, _| Ok(Box::new(Llama::detect(generic, vocabulary)?)),
     |generic, vocabulary, _| Ok(Box::new(Mistral::detect(generic, vocabulary)?)),

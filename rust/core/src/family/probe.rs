@@ -71,7 +71,9 @@ fn agrees(
         family.read_foreign(&mut group.message);
     }
     let last = if leading > 0 { Last::Operator } else { Last::Nobody };
-    let mut before = Before { last, ..Before::default() };
+    let thinking = conversation.thinking;
+    let tools = !conversation.header.rendered_tools().is_empty();
+    let mut before = Before { last, thinking, tools, ..Before::default() };
     if !family.takes(&groups, before) || family.departs(&groups, conversation.generate) {
         return Ok(false);
     }

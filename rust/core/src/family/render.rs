@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::chain::Dropped;
 use crate::error::Result;
 use crate::family::marker::Marker;
-use crate::family::{Before, Family, Showing, Shown};
+use crate::family::{Before, Family, Last, Showing, Shown};
 use crate::item::{Item, Role};
 use crate::token::TokenId;
 use crate::tokenizer::{Place, Vocabulary};
@@ -55,6 +55,8 @@ pub struct IdSink<'a> {
     control: bool,
     run: String,
     ids: Vec<TokenId>,
+    /// Where the ids of the message that is being written begin.
+    start: Option<usize>,
     failure: Result<()>,
 }
 
@@ -62,7 +64,8 @@ impl<'a> IdSink<'a> {
     /// An empty sink.
     #[must_use]
     pub fn new(vocabulary: &'a Vocabulary, control: bool) -> Self {
-        Self { vocabulary, control, run: String::new(), ids: Vec::new(), failure: Ok(()) }
+        let (run, ids) = (String::new(), Vec::new());
+        Self { vocabulary, control, run, ids, start: None, failure: Ok(()) }
     }
 
     /// Ends the current run and takes the ids written since the last call.
@@ -75,10 +78,16 @@ impl<'a> IdSink<'a> {
         Ok(std::mem::take(&mut self.ids))
     }
 
-    /// Ids so far; ends the current run, so call it only where a control token follows.
-    pub fn mark(&mut self) -> usize {
-        self.end_run();
-        self.ids.len()
+    /// Writes a message, and says where its ids begin. One that `runs_on` goes on with the run of text
+    /// before it, so its own ids begin with its first control token: nowhere if it has none.
+    pub fn message(&mut self, runs_on: bool, write: impl FnOnce(&mut Self)) -> Option<usize> {
+        self.start = None;
+        if !runs_on {
+            self.end_run();
+            self.start = Some(self.ids.len());
+        }
+        write(self);
+        self.start
     }
 
     fn end_run(&mut self) {
@@ -104,6 +113,7 @@ impl Sink for IdSink<'_> {
         match marker {
             Marker::Token(id, _) => {
                 self.end_run();
+                self.start.get_or_insert(self.ids.len());
                 self.ids.push(*id);
             }
             Marker::Text(content) => self.run.push_str(content),
@@ -149,6 +159,19 @@ pub struct Answered {
     pub name: String,
     /// What it returned.
     pub text: String,
+}
+
+impl Message {
+    /// Who says it.
+    #[must_use]
+    pub fn speaker(&self) -> Last {
+        match self {
+            Self::Plain { role: Role::User, .. } => Last::User,
+            Self::Plain { .. } => Last::Operator,
+            Self::Assistant { .. } => Last::Model,
+            Self::Outputs(_) => Last::Tools,
+        }
+    }
 }
 
 /// Finds the name of the function that a call with this id called.

@@ -3,13 +3,14 @@
 //! (D6).
 
 use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Extent, Node, Segment, Tail};
 use crate::error::Result;
 use crate::family::render::{
-    Group, HEADER_QUESTION, Message, Sink, group, header_ends, name_among, shows,
+    Group, HEADER_QUESTION, IdSink, Message, Sink, group, header_ends, name_among, shows,
 };
 use crate::family::{Before, End, Family, Last, News, Showing, Shown};
 use crate::item::{Item, Role};
@@ -58,7 +59,7 @@ struct Plan<'a> {
     before: Before,
     /// The soonest that what stays or moves loses reasoning.
     dropped: Dropped,
-    /// Whether the last message has just lost its reasoning.
+    /// Whether the answer at the end of the parent has just lost its reasoning.
     closer_loses: bool,
 }
 
@@ -76,7 +77,7 @@ impl<'a> Plan<'a> {
         let mut leading = parent.map_or(0, |node| node.parts().leading) + new_leading;
         let ordinary = &items[new_leading..];
 
-        let joined = parent.and_then(|node| joined(node, ordinary));
+        let joined = parent.and_then(|node| joined(family, node, ordinary, request.generate));
         let (mut groups, mut before) = if let Some(joined) = &joined {
             (joined.groups.clone(), joined.before)
         } else {
@@ -86,13 +87,8 @@ impl<'a> Plan<'a> {
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }
-        if !family.takes(&groups, before) {
-            return Ok(None);
-        }
-        if before.last == Last::Nobody && leading > 0 {
-            before.last = Last::Operator;
-        }
-        let mut shown = shows(family, &groups, before, request.generate);
+        before.thinking = asked.thinking.0;
+        before.tools = !asked.header.rendered_tools().is_empty();
         let followed = groups.len().saturating_sub(usize::from(!request.generate));
         let news = News {
             asks: groups.iter().any(|group| family.asks(&group.message)),
@@ -101,6 +97,14 @@ impl<'a> Plan<'a> {
             answered: before.answered && (request.generate || !groups.is_empty())
                 || groups[..followed].iter().any(|group| group.message.is_answer()),
         };
+        let rewrites = |node: &Node| family.rewrites(node.parts().before, before, news);
+        if !family.takes(&groups, before) || parent.is_some_and(rewrites) {
+            return Ok(None);
+        }
+        if before.last == Last::Nobody && leading > 0 {
+            before.last = Last::Operator;
+        }
+        let mut shown = shows(family, &groups, before, request.generate);
         let mut released = None;
         let header = match header(profile, family, asked, new_leading)? {
             Headed::Same => None,
@@ -136,7 +140,9 @@ impl<'a> Plan<'a> {
             released,
             before,
             dropped: parent.map_or(Dropped::Never, |node| node.parts().dropped),
-            closer_loses: family.loses(family.reasoning_dropped(), news),
+            closer_loses: parent
+                .and_then(answer_of)
+                .is_some_and(|answer| family.loses(family.reasoning_dropped(answer.before), news)),
         };
         let Some(node) = parent else {
             plan.kind = Kind::Cold;
@@ -213,28 +219,22 @@ impl<'a> Plan<'a> {
 
         let follows = request.generate || !self.groups.is_empty();
         if let (Tail::Sampled(end), true) = (tail, follows) {
-            let closer = closer(profile, family, end, self.closer_loses)?;
+            let answer = self.parent.and_then(answer_of);
+            let closer = closer(profile, family, end, answer, self.closer_loses)?;
             dropped = dropped.max(closer.dropped);
             segments.extend(Some(closer).filter(|closer| !closer.ids.is_empty()));
         }
-        for (group, (shown, when)) in self.groups.iter().zip(&self.shown) {
-            let message = &group.message;
-            let ids = profile.render(|sink| family.message(message, *shown, before, sink))?;
-            dropped = dropped.max(*when);
-            segments.push(Segment {
-                dropped: *when,
-                before,
-                ..segment(ids, SpanKind::Item, group.items.clone())
-            });
-            before = before.and(message, family.asks(message));
+        let mut row = Row::new(profile, family, before);
+        for (group, showing) in self.groups.iter().zip(&self.shown) {
+            row.message(group, *showing);
         }
         if request.generate {
-            let prompt = generation_prompt(profile, family, asked.thinking.0, before)?;
-            dropped = dropped.max(prompt.dropped);
-            if !prompt.ids.is_empty() {
-                segments.push(prompt);
-            }
+            row.generation_prompt()?;
         }
+        before = row.before;
+        let row = row.finish()?;
+        dropped = row.iter().fold(dropped, |soonest, part| soonest.max(part.dropped));
+        segments.extend(row);
         rendered += segments[moved..].iter().map(|segment| segment.ids.len()).sum::<usize>();
 
         let Laid { kind, tape, prefix_len } =
@@ -349,44 +349,124 @@ fn message_of(
     Ok(Segment { before, ..segment(profile.render(write)?, SpanKind::Item, own) })
 }
 
-/// What closes sampled ids. Where it closes reasoning too, history loses that with the reasoning;
-/// `lost` says that it has.
-fn closer(profile: &Profile, family: &dyn Family, end: End, lost: bool) -> Result<Segment> {
-    let write = |end: End| profile.render(|sink| family.closer(end, sink));
-    let mut closer = Segment { glue: true, ..segment(write(end)?, SpanKind::Item, 0..0) };
+/// What the model said last, where the node's tokens end in it.
+fn answer_of(mut node: &Node) -> Option<&Segment> {
+    if !matches!(node.parts().tail, Tail::Sampled(_)) {
+        return None;
+    }
+    // A turn that brought nothing has no segments.
+    while let ([], Some((base, _))) = (node.parts().segments.as_slice(), &node.parts().base) {
+        node = base;
+    }
+    node.parts().segments.last()
+}
+
+/// What closes a sampled `answer`. Where it closes reasoning too, history loses of that what goes with
+/// the reasoning; `lost` says that it has.
+fn closer(
+    profile: &Profile,
+    family: &dyn Family,
+    end: End,
+    answer: Option<&Segment>,
+    lost: bool,
+) -> Result<Segment> {
+    let ids = profile.render(|sink| family.closer(end, sink))?;
+    let mut closer = Segment { glue: true, ..segment(ids, SpanKind::Item, 0..0) };
     if end == End::Thinking && profile.format().drops_reasoning() {
-        let plain = write(End::Lost)?;
+        let first = answer.and_then(|answer| answer.ids.get(answer.reasoning.range().start));
+        let first = first.copied();
+        let short = profile.render(|sink| family.closer_of_lost(first, sink))?;
         if lost {
-            closer.ids = plain.into();
-        } else {
-            closer.reasoning = (0..closer.ids.len().saturating_sub(plain.len())).into();
-            closer.dropped = family.reasoning_dropped();
+            closer.ids = short.into();
+        } else if short.len() < closer.ids.len() {
+            closer.reasoning = (0..closer.ids.len() - short.len()).into();
+            closer.dropped =
+                answer.map_or(Dropped::OnQuery, |answer| family.reasoning_dropped(answer.before));
         }
     }
     Ok(closer)
 }
 
-fn generation_prompt(
-    profile: &Profile,
-    family: &dyn Family,
-    thinking: bool,
+/// Segments in the making, one behind the other.
+struct Row<'a> {
+    profile: &'a Profile,
+    family: &'a dyn Family,
+    sink: IdSink<'a>,
+    /// Without their ids, which go on to the start of the next.
+    parts: Vec<(usize, Segment)>,
+    /// What stands before the next message.
     before: Before,
-) -> Result<Segment> {
-    let ids = profile.render(|sink| family.generation_prompt(thinking, before, sink))?;
-    let mut prompt = Segment { before, ..segment(ids, SpanKind::GenerationPrompt, 0..0) };
-    let dropped = family.prompt_dropped(thinking);
-    if dropped != Dropped::Never {
-        let opening = profile.render(|sink| family.opening(before, sink))?;
-        let same = opening.iter().zip(prompt.ids.iter()).take_while(|(a, b)| a == b).count();
-        if same < prompt.ids.len() {
-            prompt.reasoning = (same..prompt.ids.len()).into();
-            prompt.dropped = dropped;
-        }
-    }
-    Ok(prompt)
 }
 
-/// The last message, when the first new item goes on with it.
+impl<'a> Row<'a> {
+    fn new(profile: &'a Profile, family: &'a dyn Family, before: Before) -> Self {
+        Self { profile, family, sink: profile.sink(), parts: Vec::new(), before }
+    }
+
+    fn message(&mut self, group: &Group, (shown, dropped): Showing) {
+        let Self { family, before, .. } = *self;
+        let message = &group.message;
+        let runs_on = family.runs_on(before.last, message.speaker());
+        let start = self.sink.message(runs_on, |sink| family.message(message, shown, before, sink));
+        match (start, self.parts.last_mut()) {
+            // A message without a token of its own is part of the one whose run it goes on with.
+            (None, Some((_, last))) => {
+                last.items = (last.items.range().start..group.items.end).into();
+            }
+            (start, _) => {
+                let empty = segment(Vec::new(), SpanKind::Item, group.items.clone());
+                self.parts.push((start.unwrap_or(0), Segment { dropped, before, ..empty }));
+            }
+        }
+        self.before = before.and(message, family.asks(message));
+    }
+
+    fn generation_prompt(&mut self) -> Result<()> {
+        let Self { profile, family, before, .. } = *self;
+        let runs_on = family.runs_on(before.last, Last::Model);
+        let written = |write: &dyn Fn(&mut dyn Sink)| {
+            let mut sink = profile.sink();
+            let start = sink.message(runs_on, |sink| write(sink));
+            let mut ids = sink.take()?;
+            Ok(ids.split_off(start.unwrap_or(ids.len())))
+        };
+        let write = |sink: &mut dyn Sink| family.generation_prompt(before.thinking, before, sink);
+        let start = self.sink.message(runs_on, |sink| write(sink));
+        let Some(start) = start else { return Ok(()) };
+        let empty = segment(Vec::new(), SpanKind::GenerationPrompt, 0..0);
+        let mut prompt = Segment { before, ..empty };
+        let dropped = family.prompt_dropped(before.thinking);
+        if dropped != Dropped::Never {
+            let ids = written(&write)?;
+            let opening = written(&|sink| family.opening(before, sink))?;
+            // History has the prompt's two ends.
+            let same = |(a, b): &(&u32, &u32)| a == b;
+            let head = ids.iter().zip(&opening).take_while(same).count();
+            let rests = ids[head..].iter().rev().zip(opening[head..].iter().rev());
+            let foot = rests.take_while(same).count();
+            if head + foot < ids.len() {
+                prompt.reasoning = (head..ids.len() - foot).into();
+                prompt.dropped = dropped;
+            }
+        }
+        self.parts.push((start, prompt));
+        Ok(())
+    }
+
+    /// The segments that have ids, or items.
+    fn finish(mut self) -> Result<Vec<Segment>> {
+        let mut ids = self.sink.take()?;
+        let mut segments: Vec<Segment> = Vec::with_capacity(self.parts.len());
+        for (start, part) in self.parts.into_iter().rev() {
+            segments.push(Segment { ids: ids.split_off(start).into(), ..part });
+        }
+        segments.reverse();
+        segments.retain(|part| !(part.ids.is_empty() && part.items.is_empty()));
+        Ok(segments)
+    }
+}
+
+/// The last message, when what is new goes on with it.
 struct Joined {
     /// All of the new messages.
     groups: Vec<Group>,
@@ -398,10 +478,17 @@ struct Joined {
 
 /// Such a message was closed when it was rendered, and is rendered again: text may not be appended to
 /// encoded text.
-fn joined(node: &Node, items: &[Arc<Item>]) -> Option<Joined> {
-    let first = items.first()?;
-    let goes_on = !matches!(first.as_ref(), Item::Message { role, .. } if *role != Role::Assistant);
-    if !goes_on || node.parts().tail != Tail::Closed {
+fn joined(family: &dyn Family, node: &Node, items: &[Arc<Item>], generate: bool) -> Option<Joined> {
+    let first = items.first();
+    let next = match first {
+        Some(item) => group(slice::from_ref(item), 0, &|_| None).first()?.message.speaker(),
+        None if generate => Last::Model,
+        None => return None,
+    };
+    let runs_on = family.runs_on(node.parts().before.last, next);
+    // Only adjacent answers and outputs are one message.
+    let may_join = first.is_some() && matches!(next, Last::Model | Last::Tools);
+    if !(runs_on || may_join) || node.parts().tail != Tail::Closed {
         return None;
     }
     let lineage = node.lineage();
@@ -411,8 +498,8 @@ fn joined(node: &Node, items: &[Arc<Item>]) -> Option<Joined> {
     }
     let own = last.items.range();
     let mut all = node.items(own.clone());
-    let mut group_of_last = group(&all, own.start, &|_| None);
-    if !group_of_last.last_mut()?.join(first, &|_| None) {
+    let mut groups = group(&all, own.start, &|_| None);
+    if !(runs_on || groups.last_mut()?.join(first?, &|_| None)) {
         return None;
     }
     all.extend(items.iter().cloned());
@@ -437,12 +524,11 @@ fn without_reasoning(
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }
-        let write = |sink: &mut dyn Sink| {
-            for group in &groups {
-                family.message(&group.message, Shown::Nothing, segment.before, sink);
-            }
-        };
-        profile.render(write)?.into()
+        let mut row = Row::new(profile, family, segment.before);
+        for group in &groups {
+            row.message(group, (Shown::Nothing, Dropped::Never));
+        }
+        row.finish()?.iter().flat_map(|part| part.ids.iter().copied()).collect()
     } else {
         let (before, rest) = segment.ids.split_at(segment.reasoning.range().start);
         let after = rest.get(segment.reasoning.len()..).unwrap_or_default();

@@ -135,6 +135,7 @@ impl Turn {
         stopped: bool,
         items: Range<usize>,
     ) -> Result<Vec<Segment>> {
+        let before = self.opened.before;
         let sampled = Segment {
             ids: ids.into(),
             kind: SpanKind::Sampled,
@@ -144,7 +145,7 @@ impl Turn {
             glue: false,
             origin: Origin::Sampled,
             imprint: Imprint::default(),
-            before: self.opened.before,
+            before,
         };
         let lost = self.lost(ids);
         if let Some(family) = self.native() {
@@ -155,7 +156,7 @@ impl Turn {
                 parts.push(Segment {
                     ids: ids[from..end].into(),
                     reasoning: (range.start - from..range.end - from).into(),
-                    dropped: family.reasoning_dropped(),
+                    dropped: family.reasoning_dropped(before),
                     glue: index > 0,
                     ..sampled.clone()
                 });

@@ -142,9 +142,12 @@ impl Turn {
             ToolChoice::None => Calls::Forbidden,
         };
         let opened = parts.opened;
+        let format = parts.profile.format();
+        let end = opened.tape.tail(opened.tape.len().saturating_sub(2));
+        let thinking = format.begins_thinking(opened.thinking.0, &end);
         Self {
             detokenizer: Detokenizer::new(),
-            parser: parts.profile.format().parser(opened.thinking.0, calls, &parts.header),
+            parser: format.parser(thinking, calls, &parts.header),
             teller: Teller::new(Arc::clone(&parts.header)),
             prompt: opened.tape.view(),
             stage: if opened.generate { Stage::Open } else { Stage::Finished },

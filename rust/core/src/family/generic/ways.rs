@@ -118,7 +118,13 @@ impl Ways {
         if self.tools {
             let keys = ["reasoning_content", "reasoning", "thinking"];
             self.reasoning = keys.into_iter().find(|key| {
-                self.prints(template, &self.tool_loop(Some(key)), true, &["probe_thought"])
+                let thought = self.tool_loop(Some(key));
+                let told = || {
+                    let given = self.given(&thought);
+                    template.told(&given, Some(&probe_tools()), Some(true), None).ok()
+                };
+                self.prints(template, &thought, true, &["probe_thought"])
+                    || told().is_some_and(|text| text.contains("probe_thought"))
             });
         }
         self

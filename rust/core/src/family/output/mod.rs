@@ -91,6 +91,9 @@ pub struct OutputReader {
     text: Prose,
     first: Block,
     closer: Closer,
+    /// Whether newlines are the model's own, and what stands before its calls; see
+    /// [`keeping_newlines`](Self::keeping_newlines).
+    exact: Option<&'static str>,
     /// Of the last call that ended.
     incomplete: bool,
     /// Calls whose closing marker has come.
@@ -142,8 +145,26 @@ impl OutputReader {
             text: Prose::at_start(Kind::Text),
             first,
             closer: Closer::Nobodys,
+            exact: None,
             incomplete: false,
             closed: 0,
+        }
+    }
+
+    /// For a format whose template writes no newlines around reasoning and text, and exactly
+    /// `before_calls` before calls: all others are in the deltas.
+    #[must_use]
+    pub fn keeping_newlines(mut self, before_calls: &'static str) -> Self {
+        self.exact = Some(before_calls);
+        self.reasoning = Prose::at_start(Kind::Reasoning);
+        self
+    }
+
+    /// What stands behind a marker of reasoning.
+    fn prose(&self, kind: Kind) -> Prose {
+        match self.exact {
+            Some(_) => Prose::at_start(kind),
+            None => Prose::after_scaffold(kind),
         }
     }
 
@@ -157,9 +178,9 @@ impl OutputReader {
         match (&self.place, mark) {
             (Place::Text, Mark::CallOpen) => !self.is_bare() || !self.text.has_begun(),
             (_, Mark::CallOpen) if self.is_bare() => false,
+            (Place::Reasoning, Mark::CallOpen | Mark::Around) => !self.reasoning.has_begun(),
             (Place::Call(_) | Place::Tail(_), _)
             | (_, Mark::ThinkOpen | Mark::ThinkClose | Mark::Around) => true,
-            (Place::Reasoning, Mark::CallOpen) => !self.reasoning.has_begun(),
             (Place::Reasoning, Mark::CallClose) => false,
             (Place::Text, Mark::CallClose) => self.drops_closer(),
         }
@@ -310,6 +331,9 @@ impl OutputReader {
             if bare && !self.tools.declares(&name) {
                 return self.end_call(false, out);
             }
+            if let (Kind::Text, Some(before_calls)) = (call.within, self.exact) {
+                self.text.end_before(before_calls, out);
+            }
             out.push(Delta::Call { call_id: (self.mint)(), name });
             call.begun = true;
             call.raw = String::new();
@@ -368,10 +392,8 @@ impl OutputReader {
 
     fn marker(&mut self, mark: Mark, met: Met<'_>, out: &mut Vec<Delta>) {
         if let Place::Call(call) = &mut self.place {
-            if mark == Mark::CallClose {
-                call.body.close();
-                self.begin(out);
-            }
+            call.body.close();
+            self.begin(out);
             self.end_call(true, out);
         }
         let within = match self.place {
@@ -380,18 +402,28 @@ impl OutputReader {
         };
         self.place = within.place();
         match (within, mark) {
-            (_, Mark::Around)
-            | (Kind::Reasoning, Mark::ThinkOpen)
-            | (Kind::Text, Mark::ThinkClose) => {}
+            (Kind::Text, Mark::Around) => {
+                if let Some(before_calls) = self.exact {
+                    self.text.end_before(before_calls, out);
+                    self.text = Prose::after_scaffold(Kind::Text);
+                }
+            }
+            (Kind::Reasoning, Mark::Around | Mark::ThinkOpen) | (Kind::Text, Mark::ThinkClose) => {}
             (Kind::Text, Mark::ThinkOpen) => {
                 self.first.open(met.index);
-                self.reasoning = Prose::after_scaffold(Kind::Reasoning);
+                if self.exact.is_some() {
+                    self.text.end_before("", out);
+                }
+                self.reasoning = self.prose(Kind::Reasoning);
                 self.place = Place::Reasoning;
             }
             (Kind::Reasoning, Mark::ThinkClose) => {
                 self.first.close(met.index.map(|index| index.saturating_add(1)));
+                if self.exact.is_some() {
+                    self.reasoning.end_before("", out);
+                }
                 if !self.text.has_begun() {
-                    self.text = Prose::after_scaffold(Kind::Text);
+                    self.text = self.prose(Kind::Text);
                 }
                 self.place = Place::Text;
             }
@@ -452,6 +484,10 @@ impl OutputParser for OutputReader {
     /// A call that has not begun comes out as what it stood in. One that has is left as it is,
     /// since nothing here tells a stop from a limit: see [`call_is_incomplete`](OutputParser::call_is_incomplete).
     fn finish(&mut self, count: usize, out: &mut Vec<Delta>) {
+        if self.closer != Closer::Nobodys && !self.text.has_begun() {
+            // Right behind a call, what begins a marker was going to be one.
+            self.partial.clear();
+        }
         self.settle_partial(out);
         if let Place::Call(call) = &self.place
             && (!call.begun || call.body.arguments() == Progress::Complete)

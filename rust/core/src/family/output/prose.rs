@@ -51,6 +51,15 @@ impl Prose {
         self.flush(out);
     }
 
+    /// A marker follows, of which `scaffold` is part: every other newline is the prose's own. Whatever
+    /// stands behind the marker is a template's again.
+    pub(super) fn end_before(&mut self, scaffold: &str, out: &mut Vec<Delta>) {
+        let kept = self.held.strip_suffix(scaffold).map_or(self.held.len(), str::len);
+        self.held.truncate(kept);
+        self.finish(out);
+        self.held.clear();
+    }
+
     /// Nothing follows, so what is held is no marker's.
     pub(super) fn finish(&mut self, out: &mut Vec<Delta>) {
         if self.begun {

@@ -99,7 +99,7 @@ impl Body {
         }
     }
 
-    /// The closing marker has come: what only that ends is complete now.
+    /// A marker has come: what only that ends is complete now.
     pub(super) fn close(&mut self) {
         if let Self::Tagged(body) = self {
             body.close();

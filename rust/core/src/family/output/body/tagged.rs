@@ -2,14 +2,15 @@
 //!
 //! A value that its tool's schema calls a string is one, and streams as it comes. Any other is held
 //! to its end: it is JSON if it reads as JSON, and a string if not. Where the tags say which it is
-//! (`string="true"`), they are believed.
+//! (`string="true"`), they are believed. A model that writes all of its arguments as one JSON object
+//! instead, right behind the name, is taken at its word.
 
 use std::mem;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::object::{Malformed, Progress};
+use super::object::{Flow, Malformed, Progress, Raw};
 use super::{Head, Step};
 use crate::family::output::form::Tags;
 use crate::header::ParameterTypes;
@@ -30,6 +31,8 @@ enum At {
         seen: String,
     },
     Value(Value),
+    /// All arguments as one object.
+    Object(Raw),
     Done,
 }
 
@@ -81,7 +84,7 @@ impl TaggedBody {
 
     pub(super) fn arguments(&self) -> Progress {
         match &self.at {
-            At::Value(_) | At::Key(_) | At::Behind { .. } => Progress::Open,
+            At::Value(_) | At::Key(_) | At::Behind { .. } | At::Object(_) => Progress::Open,
             At::Done | At::Between(_) if self.complete => Progress::Complete,
             _ if self.count > 0 => Progress::Open,
             _ => Progress::Absent,
@@ -93,7 +96,11 @@ impl TaggedBody {
     }
 
     pub(super) fn in_string(&self) -> bool {
-        matches!(self.at, At::Value(_))
+        match &self.at {
+            At::Value(_) => true,
+            At::Object(raw) => raw.in_string(),
+            _ => false,
+        }
     }
 
     /// The call is over: between two elements, its object is too.
@@ -116,6 +123,16 @@ impl TaggedBody {
         self.complete = true;
     }
 
+    fn object(&mut self, mut raw: Raw, c: char) -> Result<At, Malformed> {
+        let flow = raw.push(c)?;
+        self.ready.push(c);
+        if flow == Flow::Within {
+            return Ok(At::Object(raw));
+        }
+        self.complete = true;
+        Ok(At::Between(String::new()))
+    }
+
     pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
         self.at = match mem::replace(&mut self.at, At::Done) {
             At::Head(head) => match head.push(c)? {
@@ -123,10 +140,11 @@ impl TaggedBody {
                 Step::Behind(name) => {
                     self.called.clone_from(&name);
                     self.name = Some(name);
-                    self.between(String::new(), c)
+                    self.between(String::new(), c)?
                 }
             },
-            At::Between(seen) => self.between(seen, c),
+            At::Between(seen) => self.between(seen, c)?,
+            At::Object(raw) => self.object(raw, c)?,
             At::Key(mut key) if !matches!(c, '<' | '>' | '"' | '\n') => {
                 if key.len() > LONGEST_KEY {
                     return Err(Malformed);
@@ -142,24 +160,28 @@ impl TaggedBody {
         Ok(())
     }
 
-    fn between(&mut self, mut seen: String, c: char) -> At {
+    fn between(&mut self, mut seen: String, c: char) -> Result<At, Malformed> {
+        let behind_name = self.count == 0 && matches!(seen.as_str(), ">" | "\">");
+        if c == '{' && behind_name && !self.complete {
+            return self.object(Raw::default(), c);
+        }
         if !c.is_whitespace() {
             seen.push(c);
         }
         let squeezed = |tag: &str| tag.chars().filter(|c| !c.is_whitespace()).collect::<String>();
         if seen.ends_with(&squeezed(&self.tags.key)) {
-            return At::Key(String::new());
+            return if self.complete { Err(Malformed) } else { Ok(At::Key(String::new())) };
         }
         if !self.tags.end.is_empty() && seen.ends_with(&squeezed(&self.tags.end)) {
             self.finish();
-            return At::Done;
+            return Ok(At::Done);
         }
         // Only the end of it can become a tag.
         let longest = self.tags.key.len().max(self.tags.end.len());
         while seen.len() > 4 * longest {
             seen.remove(0);
         }
-        At::Between(seen)
+        Ok(At::Between(seen))
     }
 
     fn behind(&mut self, key: String, mut seen: String, c: char) -> Result<At, Malformed> {

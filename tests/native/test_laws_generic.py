@@ -17,7 +17,7 @@ import pytest
 
 from oracle import generic, templates, vocabulary
 from oracle.generic import Template
-from talking import Talk, items_of, outputs_for, said
+from talking import Talk, items_of, outputs_for, said, spelled_otherwise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -283,19 +283,6 @@ def pieces(talk: Talk, ids: Sequence[int] | None) -> list[list[int]]:
         if token_id in controls:
             found.append([])
         found[-1].append(token_id)
-    return found
-
-
-def spelled_otherwise(talk: Talk, ids: list[int]) -> list[int]:
-    """The same bytes, one token in three spelled by smaller ones."""
-    found: list[int] = []
-    for token_id in ids:
-        text = talk.known.spell([token_id])
-        if len(text) > 1 and text.isalnum() and text.isascii() and talk.random.random() < 0.3:
-            halves = (text[:1].decode(), text[1:].decode())
-            found += [smaller for half in halves for smaller in said(talk.known, half)]
-        else:
-            found.append(token_id)
     return found
 
 

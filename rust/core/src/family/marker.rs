@@ -1,6 +1,7 @@
 //! A piece of a format's markup: what renderers write and parsers look for.
 
 use crate::token::TokenId;
+use crate::tokenizer::Vocabulary;
 
 /// A piece of markup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,16 @@ pub struct Markers {
 }
 
 impl Marker {
+    /// The token that looks so, where the vocabulary has one.
+    #[must_use]
+    pub fn of(content: &str, vocabulary: &Vocabulary) -> Self {
+        let content = content.to_owned();
+        match vocabulary.added_id(&content) {
+            Some(id) => Self::Token(id, content),
+            None => Self::Text(content),
+        }
+    }
+
     /// What it looks like.
     #[must_use]
     pub fn content(&self) -> &str {

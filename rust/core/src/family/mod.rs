@@ -14,7 +14,9 @@ use crate::item::Role;
 use crate::token::TokenId;
 
 pub mod chatml;
+mod foreign;
 pub mod generic;
+pub mod glm;
 pub mod hermes;
 pub mod marker;
 pub mod native;
@@ -184,6 +186,8 @@ pub struct Before {
     pub asked: bool,
     /// How many calls there have been.
     pub calls: u32,
+    /// Whether the model may not think: some say so in every message of a user.
+    pub unthinking: bool,
 }
 
 impl Before {
@@ -258,9 +262,21 @@ pub trait Family: Format {
     /// What stands between sampled ids and the next message.
     fn closer(&self, end: End, sink: &mut dyn Sink);
 
+    /// What stands between sampled ids that were cut off while the model thought and the next message,
+    /// once history has lost what it thought.
+    fn closer_of_lost(&self, sink: &mut dyn Sink) {
+        self.closer(End::Open, sink);
+    }
+
     /// What history has in place of a stop token that ended sampled ids (law 2), perhaps within
     /// reasoning; None for nothing.
     fn close_of(&self, stop: TokenId, thinking: bool) -> Option<TokenId>;
+
+    /// Whether messages say that the model may not think ([`Before::unthinking`]). A conversation in
+    /// which that changes is the template's.
+    fn tells_thinking(&self) -> bool {
+        false
+    }
 
     /// Every control token that renders write, where prompts are cut.
     fn control_ids(&self) -> Vec<TokenId>;

@@ -3,6 +3,7 @@
 
 use super::chatml::ChatMl;
 use super::generic::Generic;
+use super::glm::Glm;
 use super::{Family, probe};
 use crate::error::{Error, Result};
 use crate::tokenizer::Vocabulary;
@@ -12,8 +13,10 @@ type Detect =
     fn(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>>;
 
 /// Every family, in the order in which they are tried.
-const FAMILIES: [Detect; 1] =
-    [|generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?))];
+const FAMILIES: [Detect; 2] = [
+    |generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?)),
+    |generic, vocabulary, compat| Ok(Box::new(Glm::detect(generic, vocabulary, compat)?)),
+];
 
 /// The renderer of `generic`'s template.
 ///

@@ -68,7 +68,8 @@ fn agrees(
         family.read_foreign(&mut group.message);
     }
     let last = if leading > 0 { Last::Operator } else { Last::Nobody };
-    let mut before = Before { last, ..Before::default() };
+    let unthinking = !conversation.thinking;
+    let mut before = Before { last, unthinking, ..Before::default() };
     if !family.takes(&groups, before) {
         return Ok(false);
     }

@@ -70,6 +70,11 @@ impl<'a> Plan<'a> {
         let leading = parent.map_or(0, |node| node.parts().leading) + new_leading;
         let ordinary = &items[new_leading..];
 
+        let unthinking = !asked.request.thinking;
+        if family.tells_thinking() && parent.is_some_and(|node| node.parts().thinking == unthinking)
+        {
+            return Ok(None);
+        }
         let joined = parent.and_then(|node| joined(node, ordinary));
         let (mut groups, mut before) = if let Some(joined) = &joined {
             (joined.groups.clone(), joined.before)
@@ -80,6 +85,7 @@ impl<'a> Plan<'a> {
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }
+        before.unthinking = unthinking;
         if !family.takes(&groups, before) {
             return Ok(None);
         }
@@ -273,7 +279,7 @@ fn header(
     all.extend(items[..missing].iter().cloned());
     let texts: Vec<&str> = all.iter().map(|item| item.text()).collect();
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
-    let before = Before { last: Last::Operator, ..Before::default() };
+    let before = Before { last: Last::Operator, unthinking: !thinking, ..Before::default() };
     let vocabulary = profile.vocabulary();
     let printed = header.tokens(&texts, generic.given(thinking, began), || {
         let write = |sink: &mut dyn Sink| family.message(&question, Shown::Nothing, before, sink);
@@ -292,14 +298,14 @@ fn header(
 /// What closes sampled ids. Where it closes reasoning too, history loses that with the reasoning;
 /// `lost` says that it has.
 fn closer(profile: &Profile, family: &dyn Family, end: End, lost: bool) -> Result<Segment> {
-    let write = |end: End| profile.render(|sink| family.closer(end, sink));
-    let mut closer = Segment { glue: true, ..segment(write(end)?, SpanKind::Item, 0..0) };
+    let ids = profile.render(|sink| family.closer(end, sink))?;
+    let mut closer = Segment { glue: true, ..segment(ids, SpanKind::Item, 0..0) };
     if end == End::Thinking && profile.format().drops_reasoning() {
-        let plain = write(End::Open)?;
+        let left = profile.render(|sink| family.closer_of_lost(sink))?;
         if lost {
-            closer.ids = plain.into();
-        } else {
-            closer.reasoning = 0..closer.ids.len().saturating_sub(plain.len());
+            closer.ids = left.into();
+        } else if left.len() < closer.ids.len() {
+            closer.reasoning = 0..closer.ids.len() - left.len();
             closer.dropped = Dropped::OnQuery;
         }
     }

@@ -70,6 +70,8 @@ pub enum Start {
     Reasoning,
     /// Nothing, or reasoning that it closed again.
     Text,
+    /// The same, where the newlines before what is said are the template's.
+    Line,
 }
 
 /// Makes the id of each call, in order. Injected, so that tests can foresee ids and production can
@@ -102,7 +104,10 @@ impl OutputReader {
     /// such a format starts in text whatever `start` says.
     #[must_use]
     pub fn new(format: OutputFormat, start: Start, mint: MintCallId) -> Self {
-        let start = if format.think.is_some() { start } else { Start::Text };
+        let start = match start {
+            Start::Reasoning if format.think.is_none() => Start::Text,
+            start => start,
+        };
         let mut tokens = Vec::new();
         let mut letters = Vec::new();
         let mut learn = |marker: &Marker, mark: Mark, also_letters: bool| {
@@ -126,7 +131,11 @@ impl OutputReader {
         }
         let (place, first) = match start {
             Start::Reasoning => (Place::Reasoning, Block::From(0)),
-            Start::Text => (Place::Text, Block::None),
+            Start::Text | Start::Line => (Place::Text, Block::None),
+        };
+        let text = match start {
+            Start::Line => Prose::after_scaffold(Kind::Text),
+            Start::Reasoning | Start::Text => Prose::at_start(Kind::Text),
         };
         Self {
             tokens,
@@ -137,7 +146,7 @@ impl OutputReader {
             place,
             partial: String::new(),
             reasoning: Prose::after_scaffold(Kind::Reasoning),
-            text: Prose::at_start(Kind::Text),
+            text,
             first,
             closer: Closer::Nobodys,
             incomplete: false,

@@ -103,6 +103,10 @@ LLAMA_CPP_MODELS = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/"
 # environment; nothing is compiled.
 llama_cpp = pip("llama-cpp-python==0.3.36", "--no-binary", "llama-cpp-python")
 
+MISTRAL_COMMON = "PyPI mistral-common 1.13.1"
+MISTRAL_COMMON_SHA256 = "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af"
+mistral_common = pip("mistral-common==1.13.1")
+
 LLAMA_CPP_VOCABULARIES = (
     *("command-r", "deepseek-coder", "falcon", "gpt-2", "llama-bpe", "llama-spm", "mpt"),
     *("qwen2", "qwen35", "refact", "starcoder"),
@@ -179,11 +183,24 @@ ARCHIVES = [
     ),
     Archive(
         folder="tekken",
-        package="PyPI mistral-common 1.13.1",
-        sha256="98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af",
-        download=pip("mistral-common==1.13.1"),
+        package=MISTRAL_COMMON,
+        sha256=MISTRAL_COMMON_SHA256,
+        download=mistral_common,
         prefix="mistral_common/data/",
         files=("tekken_240911.json",),
+    ),
+    Archive(
+        # Without, with many, and with user-defined pieces.
+        folder="sentencepiece",
+        package=MISTRAL_COMMON,
+        sha256=MISTRAL_COMMON_SHA256,
+        download=mistral_common,
+        prefix="mistral_common/data/",
+        files=(
+            "tokenizer.model.v1",
+            "mistral_instruct_tokenizer_240216.model.v2",
+            "mistral_instruct_tokenizer_240323.model.v3",
+        ),
     ),
     Archive(
         folder="llama-cpp-vocab",

@@ -128,7 +128,7 @@ class Talk:
                 self.instructions,
                 self.tools,
                 generate=generate,
-                thinking=self.thinking,
+                thinking=None if self.thinking else False,
                 trust=self.trust,
             )
         except RefusedError:
@@ -148,7 +148,7 @@ class Talk:
             raw(list(new)),
             instructions=raw(self.instructions),
             tools=raw(self.tools),
-            thinking=self.thinking,
+            effort=None if self.thinking else "none",
             generate=generate,
             now=NOW,
         )

@@ -111,7 +111,8 @@ class Profile:
 
     @staticmethod
     def from_hf(path: str, *, trust: Trust = "strict", verdicts: str | None = None) -> Profile:
-        """From a folder with ``tokenizer.json`` and a chat template (``tokenizer_config.json`` or
+        """From a folder with a vocabulary (``tokenizer.json``, else ``tekken.json``, else tiktoken's ranks,
+        else SentencePiece's ``tokenizer.model``) and a chat template (``tokenizer_config.json`` or
         ``chat_template.jinja``). ``verdicts`` is a directory in which it is remembered that a vocabulary's
         fast encoder has passed its probe: the next start is a second or two shorter. Raises
         ProfileError."""
@@ -198,7 +199,7 @@ class Chains:
         tools: Buffer | None = None,
         tool_choice: Buffer | None = None,
         parallel_tool_calls: bool = True,
-        thinking: bool = True,
+        effort: str | None = None,
         generate: bool = True,
         scope: Buffer | None = None,
         now: int | None = None,
@@ -213,7 +214,9 @@ class Chains:
         (``null`` counts as absent; ``input`` may be a string or an array, empty with a parent). With
         ``generate`` false no generation prompt is rendered and nothing may be pushed. ``now`` is when a
         conversation that begins here began, in seconds since 1970 (None: the clock's): what its
-        template's clock shows in every turn.
+        template's clock shows in every turn. ``effort`` is ``reasoning.effort``: ``none`` asks the model
+        not to think, and the others to think, as much as its template can say; None is the model's own
+        way. A change of it may change the header, and is a rebase then.
 
         Raises RequestError classes that name the parameter, before anything has changed. Releases
         the GIL; may be called from any thread.

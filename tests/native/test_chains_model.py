@@ -153,7 +153,7 @@ def step(world: World, data: st.DataObject) -> None:
     turn = world.chains.open(
         *request,
         **header.given,
-        thinking=thinking,
+        effort=None if thinking else "none",
         generate=generate,
         scope=b"me",
     )

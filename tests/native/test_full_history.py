@@ -48,7 +48,7 @@ class FullHistory:
             raw(self.items),
             instructions=raw(around.instructions),
             tools=raw(list(around.tools)),
-            thinking=around.thinking,
+            effort=None if around.thinking else "none",
             scope=b"me",
         )
 

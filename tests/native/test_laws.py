@@ -81,7 +81,7 @@ class Talk:
             raw(items),
             instructions=raw(around.instructions),
             tools=raw(list(around.tools)),
-            thinking=around.thinking,
+            effort=None if around.thinking else "none",
             generate=generate,
         )
 

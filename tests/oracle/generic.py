@@ -113,7 +113,8 @@ class Template:
         tools: Sequence[Message] | None = None,
         *,
         generate: bool = False,
-        thinking: bool = True,
+        thinking: bool | None = None,
+        effort: str | None = None,
         now: int = NOW,
         masked: bool = False,
     ) -> str:
@@ -127,8 +128,10 @@ class Template:
         }
         if tools:
             variables["tools"] = tools
-        if not thinking:
-            variables["enable_thinking"] = False
+        if thinking is not None:
+            variables |= {"enable_thinking": thinking, "thinking": thinking}
+        if effort is not None:
+            variables["reasoning_effort"] = effort
         try:
             return (self._masked if masked else self._compiled).render(variables)
         except Exception as error:  # templates raise whatever Python does
@@ -353,12 +356,14 @@ def render(
     tools: Sequence[Item] | None = None,
     *,
     generate: bool = True,
-    thinking: bool = True,
+    thinking: bool | None = None,
+    effort: str | None = None,
     now: int = NOW,
 ) -> str:
     """The prompt's text as compat trust has it. Raises RefusedError."""
     chat, definitions = conversation(template, items, instructions, tools)
-    return template.render(chat, definitions, generate=generate, thinking=thinking, now=now)
+    how: Mapping[str, Any] = {"generate": generate, "thinking": thinking, "effort": effort}
+    return template.render(chat, definitions, now=now, **how)
 
 
 def encode(
@@ -368,13 +373,15 @@ def encode(
     tools: Sequence[Item] | None = None,
     *,
     generate: bool = True,
-    thinking: bool = True,
+    thinking: bool | None = None,
+    effort: str | None = None,
     trust: Trust = "compat",
     now: int = NOW,
 ) -> list[int]:
     """The prompt's ids. Raises RefusedError."""
     vocabulary = template.vocabulary
-    how: Mapping[str, Any] = {"generate": generate, "thinking": thinking, "now": now}
+    how: dict[str, Any] = {"generate": generate, "thinking": thinking, "now": now}
+    how["effort"] = effort
     if trust == "compat":
         return vocabulary.encode_text(render(template, items, instructions, tools, **how))
     hide = Hidden(template.controls)

@@ -74,14 +74,12 @@ def test_what_codex_sends_is_taken():
     assert isinstance(frame, CreateFrame)
     assert frame.warm_up
     assert not frame.stored
-    assert frame.thinking
     assert frame.effort == "medium"
 
 
 def test_defaults():
     request = decode_create(b"{}")
     assert request.stored
-    assert request.thinking
     assert request.calls_in_parallel
     assert not request.warm_up
     assert request.effort is None
@@ -102,10 +100,6 @@ def test_defaults():
 )
 def test_warm_up(body, warm):
     assert decode_create(body).warm_up is warm
-
-
-def test_effort_none_is_no_thinking():
-    assert not decode_create(b'{"reasoning":{"effort":"none"}}').thinking
 
 
 @pytest.mark.parametrize(

@@ -128,11 +128,6 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.reasoning.effort if self.reasoning is not None else None
 
     @property
-    def thinking(self) -> bool:
-        """Whether the model may reason: every effort but ``none``."""
-        return self.effort != "none"
-
-    @property
     def calls_in_parallel(self) -> bool:
         """``parallel_tool_calls`` with its default, true."""
         return self.parallel_tool_calls is not False

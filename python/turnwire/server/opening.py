@@ -62,7 +62,7 @@ class Opening:
             tools=request.tools or None,
             tool_choice=request.tool_choice or None,
             parallel_tool_calls=request.calls_in_parallel,
-            thinking=request.thinking,
+            effort=request.effort,
             generate=not request.warm_up,
             scope=self._scope(exchange),
         )

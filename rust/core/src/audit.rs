@@ -78,6 +78,7 @@ pub fn audit(profile: &Profile) -> Vec<Finding> {
             find(topic, verdict, text);
         }
     }
+    find("thinking", Verdict::Good, generic.effort().describe());
     if let Some(form) = profile.format().describe_calls() {
         find("calls", Verdict::Good, format!("read back: {form}"));
     } else {
@@ -211,6 +212,7 @@ fn stability(profile: &Profile, generic: &Generic, items: &[Item]) -> (Verdict, 
                 runs: std::slice::from_ref(&(0..count)),
                 generate,
                 thinking: true,
+                effort: None,
                 now: 0,
             },
             profile.vocabulary(),

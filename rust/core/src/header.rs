@@ -17,6 +17,9 @@ use crate::token::TokenId;
 /// OpenAI's limit for a function's name, in characters.
 const MAX_NAME: usize = 128;
 
+/// Whether the model is to think, and the template's word for how much.
+pub type Thinking = (bool, Option<&'static str>);
+
 /// One function that the model may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
@@ -103,7 +106,7 @@ impl ParameterTypes {
 #[derive(Debug)]
 struct Rendered {
     leading: Vec<String>,
-    given: (i64, bool),
+    given: (i64, Thinking),
     ids: Arc<[TokenId]>,
 }
 
@@ -176,7 +179,7 @@ impl Header {
     pub fn tokens(
         &self,
         leading: &[&str],
-        given: (i64, bool),
+        given: (i64, Thinking),
         render: impl FnOnce() -> Result<Option<Vec<TokenId>>>,
     ) -> Result<Option<(Arc<[TokenId]>, bool)>> {
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -453,7 +456,7 @@ mod tests {
     fn tokens_are_rendered_once_for_the_same_leading_texts() {
         let header = parse("\"a\"", LS, "null").unwrap();
         let ids = |leading: &[&str], now: i64, id: TokenId| {
-            header.tokens(leading, (now, true), || Ok(Some(vec![id]))).unwrap().unwrap().0
+            header.tokens(leading, (now, (true, None)), || Ok(Some(vec![id]))).unwrap().unwrap().0
         };
         assert_eq!(*ids(&["x"], 0, 1), [1]);
         assert_eq!(*ids(&["x"], 0, 2), [1]);

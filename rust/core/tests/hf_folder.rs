@@ -2,40 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod folder;
 mod texts;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::{env, fs, process};
+use std::fs;
+use std::path::Path;
 
+use folder::Folder;
 use serde_json::{Value, json};
 use texts::{encode, fetched};
 use turnwire_core::{Error, ErrorKind, Profile, Trust, load};
-
-/// A folder of its own, gone at the end of the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(files: &[(&str, Value)]) -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name =
-            format!("turnwire-hf-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = Self(env::temp_dir().join(name));
-        fs::create_dir_all(&folder.0).unwrap();
-        for (file, value) in files {
-            // A string is the file's text; anything else is JSON.
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            fs::write(folder.0.join(file), text).unwrap();
-        }
-        folder
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn tokenizer() -> Value {
     let special = |id: u32, content: &str| {
@@ -199,7 +175,9 @@ fn what_is_wrong_with_a_file_is_said_with_its_name() {
         assert!(error.detail().contains(reason), "{reason}: {error}");
     }
     let error = load::hf::load(Path::new("/nonexistent")).err().unwrap();
-    assert_eq!(error.detail(), "/nonexistent/tokenizer.json: no such file");
+    let nothing = "/nonexistent: no vocabulary: neither tokenizer.json nor tekken.json, tiktoken.model, \
+                   *.tiktoken or tokenizer.model is there";
+    assert_eq!(error.detail(), nothing);
     let folder = Folder::new(&[("tokenizer.json", tokenizer())]);
     fs::write(folder.0.join("chat_template.jinja"), b"\xff").unwrap();
     let error = load::hf::load(&folder.0).err().unwrap();

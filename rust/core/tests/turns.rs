@@ -199,11 +199,11 @@ fn forbidden_calls_are_text() {
 
 #[test]
 fn without_thinking_the_empty_block_stays_out_of_history() {
-    let thinking = false;
-    let turn = CHAINS.open(None, OpenRequest { thinking, ..request("\"a\"") }).unwrap();
+    let effort = Some("none");
+    let turn = CHAINS.open(None, OpenRequest { effort, ..request("\"a\"") }).unwrap();
     assert!(text(&turn).ends_with("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
     let (node, _) = commit(turn, &says("b"));
-    let next = CHAINS.open(Some(&node), OpenRequest { thinking, ..request("\"c\"") }).unwrap();
+    let next = CHAINS.open(Some(&node), OpenRequest { effort, ..request("\"c\"") }).unwrap();
     assert_eq!(
         text(&next),
         "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n\

@@ -70,7 +70,7 @@ impl Chains {
 
     #[pyo3(signature = (
         parent, input, *, instructions = None, tools = None, tool_choice = None,
-        parallel_tool_calls = true, thinking = true, generate = true, scope = None,
+        parallel_tool_calls = true, effort = None, generate = true, scope = None,
         now = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python signature")]
@@ -83,7 +83,7 @@ impl Chains {
         tools: Option<&Bound<'_, PyAny>>,
         tool_choice: Option<&Bound<'_, PyAny>>,
         parallel_tool_calls: bool,
-        thinking: bool,
+        effort: Option<&str>,
         generate: bool,
         scope: Option<&Bound<'_, PyAny>>,
         now: Option<i64>,
@@ -104,7 +104,7 @@ impl Chains {
                     tool_choice: tool_choice.as_deref(),
                 },
                 parallel_tool_calls,
-                thinking,
+                effort,
                 generate,
                 now,
                 scope: scope.as_ref(),

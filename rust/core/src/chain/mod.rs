@@ -1,6 +1,7 @@
 //! Committed turns in memory: immutable nodes with parent pointers, the tape of a tip, and the
 //! index by which a conversation that comes again is recognised.
 
+mod before;
 mod budget;
 mod index;
 mod node;
@@ -8,9 +9,10 @@ mod segment;
 mod tape;
 mod tapes;
 
+pub use before::{Before, End, Last};
 pub use budget::{Held, Meter};
 pub use index::{Budget, Fingerprint, Index};
 pub use node::{Lineage, Node, NodeParts, Tail};
-pub use segment::{Dropped, Imprint, Segment, spans};
+pub use segment::{Dropped, Extent, Imprint, Segment, spans};
 pub use tape::{Tape, View};
 pub use tapes::Tapes;

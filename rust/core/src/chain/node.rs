@@ -9,9 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::chain::{Dropped, Fingerprint, Held, Meter, Segment, Tape, View};
-use crate::family::{Before, End};
-use crate::header::Header;
+use crate::chain::{Before, Dropped, End, Fingerprint, Held, Meter, Segment, Tape, View};
+use crate::header::{Header, Thinking};
 use crate::item::Item;
 
 /// How a node's tokens end, and so what the next turn must emit first.
@@ -56,8 +55,8 @@ pub struct NodeParts {
     pub printed: bool,
     /// The soonest that any segment's reasoning is dropped.
     pub dropped: Dropped,
-    /// Whether the model might reason.
-    pub thinking: bool,
+    /// Whether and how much the model was to think.
+    pub thinking: Thinking,
     /// When the conversation began, in seconds since 1970: what its template's clock shows.
     pub began: i64,
     /// The flat tokens, for the turn that extends this one.

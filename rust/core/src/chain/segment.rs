@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::family::Before;
+use crate::chain::Before;
 use crate::token::{Origin, Span, SpanKind, TokenId};
 
 /// A stretch of tokens that is shared, moved or dropped as a whole.
@@ -14,10 +14,10 @@ pub struct Segment {
     /// What they hold.
     pub kind: SpanKind,
     /// Indices into the chain's items, end exclusive.
-    pub items: Range<usize>,
+    pub items: Extent,
     /// The reasoning in it, as a token range; empty for rendered messages, which are rendered
     /// again without it.
-    pub reasoning: Range<usize>,
+    pub reasoning: Extent,
     /// When the template takes the reasoning out of history (D6).
     pub dropped: Dropped,
     /// A closer that belongs to the span before it (D5).
@@ -28,6 +28,40 @@ pub struct Segment {
     pub imprint: Imprint,
     /// What stood before it, where a native renderer rendered it.
     pub before: Before,
+}
+
+/// A range of fewer than 2^32 things, in half the memory: a long conversation has many segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extent {
+    start: u32,
+    end: u32,
+}
+
+impl Extent {
+    /// The same as a range.
+    #[must_use]
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    /// How many things it has.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.range().len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+}
+
+impl From<Range<usize>> for Extent {
+    fn from(range: Range<usize>) -> Self {
+        let short = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+        Self { start: short(range.start), end: short(range.end) }
+    }
 }
 
 /// Stands for the bytes that a segment's tokens stand for: their number, and half of their blake3.
@@ -82,7 +116,7 @@ pub fn spans<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> Vec<Span> {
             Some(last) => last.tokens.end = end,
             None => spans.push(Span {
                 tokens: start..end,
-                items: segment.items.clone(),
+                items: segment.items.range(),
                 kind: segment.kind,
                 origin: segment.origin,
             }),

@@ -1,5 +1,5 @@
 //! Which tips keep their tape. A tape saves its chain's next turn one memcpy and costs four bytes a
-//! token beside the segments, so all of them together may hold a quarter of the budget: the most
+//! token beside the segments, so all of them together may hold an eighth of the budget: the most
 //! recently committed ones.
 
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::chain::{Node, node::WeakNode};
 
 /// The share of the budget that tapes may hold.
-const SHARE: usize = 4;
+const SHARE: usize = 8;
 
 /// The committed nodes that have a tape, oldest first; and some that have lost it since.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 
 use crate::chain::Dropped;
+pub use crate::chain::{Before, End, Last};
 use crate::error::Result;
 use crate::header::Header;
 use crate::item::Role;
@@ -160,36 +161,6 @@ pub trait Format: Send + Sync {
     fn answer(&self, answer: &Answer, sink: &mut dyn Sink) -> Result<()>;
 }
 
-/// Who spoke last.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Last {
-    /// Nobody yet.
-    #[default]
-    Nobody,
-    /// The operator, behind the header.
-    Operator,
-    /// A user.
-    User,
-    /// The model.
-    Model,
-    /// Tools.
-    Tools,
-}
-
-/// What stands before a message, as far as its render depends on that: a family sees no more of
-/// history.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Before {
-    /// Who spoke last.
-    pub last: Last,
-    /// Whether a user has asked something (templates look for the last query).
-    pub asked: bool,
-    /// How many calls there have been.
-    pub calls: u32,
-    /// Whether the model may not think: some say so in every message of a user.
-    pub unthinking: bool,
-}
-
 impl Before {
     /// What stands before the next message once `message` has come; `asks` if that is a query.
     #[must_use]
@@ -201,13 +172,6 @@ impl Before {
             Message::Outputs(_) => (Last::Tools, 0),
         };
         self.and_said(last, calls).and_asked(asks)
-    }
-
-    /// The same once `last` has spoken, with so many calls.
-    #[must_use]
-    pub fn and_said(self, last: Last, calls: usize) -> Self {
-        let calls = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
-        Self { last, calls, ..self }
     }
 
     fn and_asked(self, asks: bool) -> Self {
@@ -224,17 +188,6 @@ pub struct News {
     pub asked: bool,
     /// Whether it is anything at all.
     pub follows: bool,
-}
-
-/// How a turn's sampled ids end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// In a stop token, or what history has for it.
-    Closed,
-    /// Cut off.
-    Open,
-    /// Within reasoning, whatever ended them.
-    Thinking,
 }
 
 /// How a segment's reasoning is shown, and when history loses it.

@@ -41,6 +41,7 @@ pub fn agree(family: &dyn Family, generic: &Generic, vocabulary: &Vocabulary) ->
                     runs: slice::from_ref(&run),
                     generate,
                     thinking,
+                    effort: None,
                     now: 0,
                 };
                 taken |= agrees(family, generic, vocabulary, &conversation)?;
@@ -76,15 +77,8 @@ fn agrees(
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
     let question = generic
         .spell(|sink| family.message(&question, Shown::Nothing, before, sink), vocabulary)?;
-    let now = conversation.now;
-    let header = generic.header(
-        conversation.header,
-        first,
-        conversation.thinking,
-        now,
-        &question,
-        vocabulary,
-    )?;
+    let (now, thought) = (conversation.now, (conversation.thinking, conversation.effort));
+    let header = generic.header(conversation.header, first, thought, now, &question, vocabulary)?;
     let Some(header) = header else { return Ok(false) };
 
     let showings = family.shows(&groups, before);

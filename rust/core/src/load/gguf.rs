@@ -12,13 +12,13 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::Source;
+use super::spm::{self, Prefix};
 use crate::error::{Error, Result};
 use crate::token::TokenId;
 use crate::tokenizer::{AddedToken, Definition, added_token_json, byte_level_character, choose};
 
 mod metadata;
 mod pre_tokenizers;
-mod spm;
 
 use self::metadata::{Fault, Metadata, Read};
 use self::pre_tokenizers::PreTokenizer;
@@ -219,7 +219,7 @@ fn vocabulary(metadata: &mut Metadata) -> Read<Found> {
             }
             Err(at) => {
                 let content = tokens.get(id as usize).cloned().unwrap_or_default();
-                added.insert(at, added_token(id, content, true));
+                added.insert(at, AddedToken::plain(id, content, true));
             }
         }
     }
@@ -239,7 +239,9 @@ fn vocabulary(metadata: &mut Metadata) -> Read<Found> {
                 id_at(UNKNOWN_ID)?.map_or_else(|| "<unk>".to_owned(), |id| text_of(Some(id)));
             let unknown = Some(unknown).filter(|unknown| tokens.contains(unknown));
             let prefix = metadata.flag(ADD_SPACE_PREFIX)?.unwrap_or(true);
-            spm::tokenizer_json(tokens.clone(), &scores, &added, unknown.as_deref(), prefix)?
+            let prefix = if prefix { Prefix::Stretches } else { Prefix::Nowhere };
+            let unknown = unknown.as_deref();
+            spm::tokenizer_json(tokens.clone(), &scores, |_| true, &added, unknown, prefix)?
         }
     };
     Ok(Found { json, bos_token, eos_token, adds_bos, stop_token_ids })
@@ -271,18 +273,6 @@ fn named_tokens(tokens: Vec<String>) -> Read<Vec<String>> {
     Ok(named)
 }
 
-fn added_token(id: TokenId, content: String, special: bool) -> AddedToken {
-    AddedToken {
-        id,
-        content,
-        lstrip: false,
-        rstrip: false,
-        single_word: false,
-        normalized: false,
-        special,
-    }
-}
-
 /// The tokens that are matched in text before it is split into words, in order of id. GGUF has no
 /// flags for them: white space beside them is always kept (llama.cpp strips it for a few models
 /// it knows by name; none of their pre-tokenizers is listed here).
@@ -298,7 +288,7 @@ fn added_tokens(tokens: &[String], types: Option<&[i64]>) -> Read<Vec<AddedToken
             }
         };
         let id = TokenId::try_from(id).map_err(|_| "it has too many tokens".to_owned())?;
-        added.push(added_token(id, token.clone(), special));
+        added.push(AddedToken::plain(id, token.clone(), special));
     }
     Ok(added)
 }

@@ -9,16 +9,22 @@ use serde_json::Value;
 use super::Source;
 use crate::error::{Error, Result};
 use crate::token::TokenId;
-use crate::tokenizer::{Definition, Vocabulary, choose};
+use crate::tokenizer::{Vocabulary, choose};
 
-const TOKENIZER: &str = "tokenizer.json";
+mod protobuf;
+mod sentencepiece;
+mod tekken;
+mod tiktoken;
+mod vocabulary;
+
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 const CONFIG: &str = "config.json";
 const TEMPLATE_JINJA: &str = "chat_template.jinja";
 const TEMPLATE_JSON: &str = "chat_template.json";
 
-/// Reads a folder: `tokenizer.json`, a chat template (`chat_template.jinja`, else
+/// Reads a folder: its vocabulary (`tokenizer.json`, else `tekken.json`, else tiktoken's ranks, else
+/// `SentencePiece`'s `tokenizer.model`), a chat template (`chat_template.jinja`, else
 /// `chat_template.json`, else the one in `tokenizer_config.json`), and what
 /// `tokenizer_config.json`, `generation_config.json` and `config.json` say, where they are there.
 ///
@@ -33,17 +39,15 @@ pub fn load(folder: &Path) -> Result<Source> {
 /// # Errors
 /// As [`load`].
 pub fn load_with(folder: &Path, verdicts: Option<&Path>) -> Result<Source> {
-    let text = read(folder, TOKENIZER)?.ok_or_else(|| {
-        Error::profile(format!("{}: no such file", folder.join(TOKENIZER).display()))
-    })?;
-    let mut definition = Definition::from_text(folder.join(TOKENIZER).display().to_string(), text)?;
     let config = read_json(folder, TOKENIZER_CONFIG)?.unwrap_or(Value::Null);
+    let found = vocabulary::find(folder, &config)?;
+    let mut definition = found.definition;
     if let Some(entries) = present(&config, "added_tokens_decoder") {
         definition = definition.with_added_tokens_decoder(entries)?;
     }
     let template = template(folder, &config)?;
-    let bos_token = token_text(&config, "bos_token")?;
-    let eos_token = token_text(&config, "eos_token")?;
+    let bos_token = token_text(&config, "bos_token")?.unwrap_or(found.bos_token);
+    let eos_token = token_text(&config, "eos_token")?.unwrap_or(found.eos_token);
     let generation = read_json(folder, GENERATION_CONFIG)?.unwrap_or(Value::Null);
     let model = read_json(folder, CONFIG)?.unwrap_or(Value::Null);
     let model_text = present(&model, "text_config").unwrap_or(&Value::Null);
@@ -160,11 +164,11 @@ fn named_template(file: &str, template: &Value) -> Result<String> {
     ))
 }
 
-/// `bos_token` or `eos_token`: text, or an object with `content`. Empty when there is none.
-fn token_text(config: &Value, key: &str) -> Result<String> {
-    let Some(token) = present(config, key) else { return Ok(String::new()) };
+/// `bos_token` or `eos_token`: text, or an object with `content`.
+fn token_text(config: &Value, key: &str) -> Result<Option<String>> {
+    let Some(token) = present(config, key) else { return Ok(None) };
     let text = token.as_str().or_else(|| token.get("content").and_then(Value::as_str));
-    text.map(str::to_owned)
+    text.map(|text| Some(text.to_owned()))
         .ok_or_else(|| refuse(TOKENIZER_CONFIG, format!("'{key}' is neither text nor a token")))
 }
 

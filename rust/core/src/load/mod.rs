@@ -7,6 +7,8 @@ use crate::tokenizer::Vocabulary;
 
 pub mod gguf;
 pub mod hf;
+mod ranks;
+mod spm;
 
 /// What a model's files say, before a family is chosen for it.
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use std::ops::Range;
 use memchr::memmem;
 
 use super::{Asked, Laid, lay, segment};
-use crate::chain::{Dropped, Imprint, Lineage, Node, Segment, Tail};
+use crate::chain::{Dropped, Extent, Imprint, Lineage, Node, Segment, Tail};
 use crate::error::Result;
 use crate::family::Before;
 use crate::family::generic::{Conversation, Generic, Script, spell};
@@ -38,7 +38,8 @@ const GUESSES: usize = 4;
 /// # Errors
 /// `invalid_value` at `input` when the template refuses the conversation.
 pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Result<Opened> {
-    let Asked { parent, header, items, meter, began, request } = asked;
+    let Asked { parent, header, items, meter, began, thinking: (thinking, effort), request } =
+        asked;
     let (mut all, outputs) = parent.map(Node::turns).unwrap_or_default();
     let known = all.len();
     all.extend(items.iter().cloned());
@@ -47,7 +48,8 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         items: &all,
         runs: &runs(&outputs, all.len()),
         generate: request.generate,
-        thinking: request.thinking,
+        thinking,
+        effort,
         now: began,
     };
     let vocabulary = profile.vocabulary();
@@ -60,7 +62,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         script: &script,
         vocabulary,
         stops: profile.stop_token_ids(),
-        prompt: if request.generate { generic.prompt(request.thinking) } else { &[] },
+        prompt: if request.generate { generic.prompt(thinking) } else { &[] },
         old: &old[kept.segments..],
         all_old: kept.segments == 0,
         outputs: &outputs,
@@ -70,7 +72,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         segments: Vec::new(),
     };
     rest.lay_out(kept.bytes)?;
-    let before = old[..kept.segments].iter().map(|segment| segment.items.end).max();
+    let before = old[..kept.segments].iter().map(|segment| segment.items.range().end).max();
     rest.name_the_unmarked(before.unwrap_or(0), all.len());
     let reencoded = rest.lost_tokens();
     let Rest { segments, rendered, .. } = rest;
@@ -93,7 +95,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         before: Before::default(),
         printed: true,
         dropped: Dropped::Never,
-        thinking: request.thinking,
+        thinking: (thinking, effort),
         generate: request.generate,
         parallel_tool_calls: request.parallel_tool_calls,
         tail: Tail::Closed,
@@ -201,14 +203,14 @@ impl Rest<'_> {
         for index in (0..self.segments.len()).rev() {
             let known = |segment: &&Segment| !segment.items.is_empty();
             let earlier = self.segments[..index].iter().rev().find(known);
-            let first = earlier.map_or(before, |segment| segment.items.end);
+            let first = earlier.map_or(before, |segment| segment.items.range().end);
             let segment = &mut self.segments[index];
             if !segment.items.is_empty() {
-                next = segment.items.start;
+                next = segment.items.range().start;
             } else if segment.glue && segment.origin != Origin::Sampled && first < next {
-                segment.items = first..next;
+                segment.items = (first..next).into();
                 segment.glue = false;
-                if segment.origin == Origin::Rendered && holds_output(self.outputs, &segment.items)
+                if segment.origin == Origin::Rendered && holds_output(self.outputs, &(first..next))
                 {
                     segment.origin = Origin::Reencoded;
                 }
@@ -289,7 +291,7 @@ impl Rest<'_> {
             Origin::Rendered if sampled => Origin::Reencoded,
             origin => origin,
         };
-        Segment { kind, items, glue, origin, ..segment }
+        Segment { kind, items: items.into(), glue, origin, ..segment }
     }
 
     fn encode(&mut self, range: Range<usize>) -> Result<()> {
@@ -316,7 +318,10 @@ impl Rest<'_> {
     fn splice(&mut self, message: &Range<usize>, next: &mut usize) -> Result<bool> {
         let items = self.items(message);
         let fits = |segment: &Segment| match &items {
-            Some(items) => segment.items.start < items.end && items.start < segment.items.end,
+            Some(items) => {
+                let own = segment.items.range();
+                own.start < items.end && items.start < own.end
+            }
             None => true,
         };
         let sampled = |index: &usize| {
@@ -330,7 +335,7 @@ impl Rest<'_> {
             .collect();
         for index in candidates {
             let segment = self.old[index];
-            let answer = segment.ids.get(segment.reasoning.end..).unwrap_or_default();
+            let answer = segment.ids.get(segment.reasoning.range().end..).unwrap_or_default();
             let forms = if segment.reasoning.is_empty() { 1 } else { 2 };
             for ids in [segment.ids.as_ref(), answer].into_iter().take(forms) {
                 let spelled = spell(ids, self.vocabulary)?;
@@ -339,14 +344,14 @@ impl Rest<'_> {
                     self.encode(message.start..found.start)?;
                     if let Some(opening) = self.segments.last_mut() {
                         opening.kind = SpanKind::GenerationPrompt;
-                        opening.items = 0..0;
+                        opening.items = Extent::default();
                         opening.origin = Origin::Rendered;
                     }
                 }
                 let whole = ids.len() == segment.ids.len();
                 self.segments.push(Segment {
                     ids: ids.into(),
-                    reasoning: if whole { segment.reasoning.clone() } else { 0..0 },
+                    reasoning: if whole { segment.reasoning } else { Extent::default() },
                     imprint: Imprint::of(&spelled),
                     ..segment.clone()
                 });

@@ -13,10 +13,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::chain::{Budget, Dropped, Imprint, Index, Meter, Node, Segment, Tape, View};
+use crate::chain::{Budget, Dropped, Extent, Imprint, Index, Meter, Node, Segment, Tape, View};
 use crate::error::{Error, Result, excerpt};
 use crate::family::Before;
-use crate::header::{Header, RawHeader, ToolChoice};
+use crate::header::{Header, RawHeader, Thinking, ToolChoice};
 use crate::item::{Item, parse_input};
 use crate::profile::Profile;
 use crate::token::{Origin, SpanKind};
@@ -34,8 +34,9 @@ pub struct OpenRequest<'a> {
     pub header: RawHeader<'a>,
     /// Whether one response may hold several calls.
     pub parallel_tool_calls: bool,
-    /// Whether the model may reason, in families that can be asked not to.
-    pub thinking: bool,
+    /// How much the model is to think: the API's word, `none` for not at all; None leaves it to the
+    /// model.
+    pub effort: Option<&'a str>,
     /// Whether the model is to speak; false for a warm-up.
     pub generate: bool,
     /// When a conversation that begins now began, in seconds since 1970; None asks the clock. Templates
@@ -55,6 +56,8 @@ struct Asked<'a> {
     meter: &'a Meter,
     /// When the conversation began.
     began: i64,
+    /// Whether and how much the model is to think.
+    thinking: Thinking,
     request: OpenRequest<'a>,
 }
 
@@ -127,7 +130,9 @@ impl Chains {
         };
         let (profile, meter) = (self.profile.as_ref(), self.index.meter());
         let began = parent.map(|node| node.parts().began).or(request.now).unwrap_or_else(now);
-        let asked = Asked { parent, header: &header, items: &items, meter, began, request };
+        let thinking = profile.renderer().generic.thinking(request.effort)?;
+        let asked =
+            Asked { parent, header: &header, items: &items, meter, began, thinking, request };
         let native = match profile.renderer().native.as_deref() {
             Some(family) => native::open(profile, family, asked)?,
             None => None,
@@ -261,8 +266,8 @@ fn segment(ids: Vec<u32>, kind: SpanKind, items: Range<usize>) -> Segment {
     Segment {
         ids: ids.into(),
         kind,
-        items,
-        reasoning: 0..0,
+        items: items.into(),
+        reasoning: Extent::default(),
         dropped: Dropped::Never,
         glue: false,
         origin: Origin::Rendered,

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::{Asked, Laid, OpenRequest, lay, segment};
-use crate::chain::{Dropped, Node, Segment, Tail};
+use super::{Asked, Laid, lay, segment};
+use crate::chain::{Dropped, Extent, Node, Segment, Tail};
 use crate::error::Result;
 use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, group, name_among};
 use crate::family::{Before, End, Family, Last, News, Showing, Shown};
@@ -70,8 +70,9 @@ impl<'a> Plan<'a> {
         let leading = parent.map_or(0, |node| node.parts().leading) + new_leading;
         let ordinary = &items[new_leading..];
 
-        let unthinking = !asked.request.thinking;
-        if family.tells_thinking() && parent.is_some_and(|node| node.parts().thinking == unthinking)
+        let unthinking = !asked.thinking.0;
+        if family.tells_thinking()
+            && parent.is_some_and(|node| node.parts().thinking.0 == unthinking)
         {
             return Ok(None);
         }
@@ -203,7 +204,7 @@ impl<'a> Plan<'a> {
             before = before.and(message, family.asks(message));
         }
         if request.generate {
-            let prompt = generation_prompt(profile, family, request.thinking, before)?;
+            let prompt = generation_prompt(profile, family, asked.thinking.0, before)?;
             dropped = dropped.max(prompt.dropped);
             if !prompt.ids.is_empty() {
                 segments.push(prompt);
@@ -224,7 +225,7 @@ impl<'a> Plan<'a> {
             before,
             printed: false,
             dropped,
-            thinking: request.thinking,
+            thinking: asked.thinking,
             generate: request.generate,
             parallel_tool_calls: request.parallel_tool_calls,
             tail: if follows { Tail::Closed } else { tail },
@@ -265,10 +266,10 @@ fn header(
     leading: usize,
     leads_anew: bool,
 ) -> Result<Headed> {
-    let Asked { parent, header, items, began, request: OpenRequest { thinking, .. }, .. } = asked;
+    let Asked { parent, header, items, began, thinking, .. } = asked;
     let generic = &profile.renderer().generic;
     let same = |node: &Node| {
-        let given = |thinking: bool| generic.given(thinking, began);
+        let given = |thinking| generic.given(thinking, began);
         header.renders_as(&node.parts().header) && given(thinking) == given(node.parts().thinking)
     };
     if !leads_anew && parent.is_some_and(same) {
@@ -279,7 +280,7 @@ fn header(
     all.extend(items[..missing].iter().cloned());
     let texts: Vec<&str> = all.iter().map(|item| item.text()).collect();
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
-    let before = Before { last: Last::Operator, unthinking: !thinking, ..Before::default() };
+    let before = Before { last: Last::Operator, unthinking: !thinking.0, ..Before::default() };
     let vocabulary = profile.vocabulary();
     let printed = header.tokens(&texts, generic.given(thinking, began), || {
         let write = |sink: &mut dyn Sink| family.message(&question, Shown::Nothing, before, sink);
@@ -305,7 +306,7 @@ fn closer(profile: &Profile, family: &dyn Family, end: End, lost: bool) -> Resul
         if lost {
             closer.ids = left.into();
         } else if left.len() < closer.ids.len() {
-            closer.reasoning = 0..closer.ids.len() - left.len();
+            closer.reasoning = (0..closer.ids.len() - left.len()).into();
             closer.dropped = Dropped::OnQuery;
         }
     }
@@ -325,7 +326,7 @@ fn generation_prompt(
         let opening = profile.render(|sink| family.opening(before, sink))?;
         let same = opening.iter().zip(prompt.ids.iter()).take_while(|(a, b)| a == b).count();
         if same < prompt.ids.len() {
-            prompt.reasoning = same..prompt.ids.len();
+            prompt.reasoning = (same..prompt.ids.len()).into();
             prompt.dropped = dropped;
         }
     }
@@ -355,14 +356,15 @@ fn joined(node: &Node, items: &[Arc<Item>]) -> Option<Joined> {
     if last.kind != SpanKind::Item {
         return None;
     }
-    let mut all = node.items(last.items.clone());
-    let mut group_of_last = group(&all, last.items.start, &|_| None);
+    let own = last.items.range();
+    let mut all = node.items(own.clone());
+    let mut group_of_last = group(&all, own.start, &|_| None);
     if !group_of_last.last_mut()?.join(first, &|_| None) {
         return None;
     }
     all.extend(items.iter().cloned());
     Some(Joined {
-        groups: grouped(Some(node), &all, last.items.start),
+        groups: grouped(Some(node), &all, own.start),
         first_token: node.token_count() - last.ids.len(),
         before: last.before,
     })
@@ -376,8 +378,9 @@ fn without_reasoning(
     segment: &Segment,
 ) -> Result<Segment> {
     let ids: Arc<[u32]> = if segment.reasoning.is_empty() {
-        let items = node.items(segment.items.clone());
-        let mut groups = grouped(Some(node), &items, segment.items.start);
+        let own = segment.items.range();
+        let items = node.items(own.clone());
+        let mut groups = grouped(Some(node), &items, own.start);
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }
@@ -388,9 +391,9 @@ fn without_reasoning(
         };
         profile.render(write)?.into()
     } else {
-        let (before, rest) = segment.ids.split_at(segment.reasoning.start);
+        let (before, rest) = segment.ids.split_at(segment.reasoning.range().start);
         let after = rest.get(segment.reasoning.len()..).unwrap_or_default();
         before.iter().chain(after).copied().collect()
     };
-    Ok(Segment { ids, reasoning: 0..0, dropped: Dropped::Never, ..segment.clone() })
+    Ok(Segment { ids, reasoning: Extent::default(), dropped: Dropped::Never, ..segment.clone() })
 }

@@ -12,6 +12,7 @@ use std::thread;
 
 use serde_json::Value;
 
+use super::chunks::Chunked;
 use super::cuts::{SafeCuts, first_piece_differs};
 use super::definition::Definition;
 use super::fast::FastEncoder;
@@ -40,7 +41,11 @@ pub fn choose(definition: Definition, verdicts: Option<&Path>) -> Result<Vocabul
     let name = definition.name().to_owned();
     let normalizer = definition.section("normalizer");
     let pre_tokenizer = definition.section("pre_tokenizer");
-    let cuts = SafeCuts::audit(&added, normalizer, pre_tokenizer);
+    let chunks = definition.chunks().cloned();
+    let mut cuts = SafeCuts::audit(&added, normalizer, pre_tokenizer);
+    if let Some(chunks) = &chunks {
+        chunks.judge(&added, &mut cuts);
+    }
     let runs = Runs::new(&added, &cuts, first_piece_differs(pre_tokenizer))
         .map_err(|error| Error::profile(format!("{name}: {}", error.detail())))?;
     let known_difference = known_difference(&definition, &cuts);
@@ -55,7 +60,12 @@ pub fn choose(definition: Definition, verdicts: Option<&Path>) -> Result<Vocabul
         let verdict = verdicts.map(|directory| Verdict::new(directory, &fingerprint, &texts));
         probed(json, &reference, &texts, verdict.as_ref())?
     };
-    let encoder = encoder.unwrap_or_else(|| Box::new(Arc::clone(&reference)));
+    let mut encoder = encoder.unwrap_or_else(|| Box::new(Arc::clone(&reference)));
+    let mut reference: Box<dyn Encoder> = Box::new(reference);
+    if let Some(chunks) = &chunks {
+        encoder = Box::new(Chunked::new(encoder, chunks)?);
+        reference = Box::new(Chunked::new(reference, chunks)?);
+    }
 
     for token in added.iter().filter(|token| token.special) {
         let mut ids = Vec::new();
@@ -67,16 +77,7 @@ pub fn choose(definition: Definition, verdicts: Option<&Path>) -> Result<Vocabul
             )));
         }
     }
-    Ok(Vocabulary {
-        encoder,
-        reference: Box::new(reference),
-        pieces,
-        added,
-        cuts,
-        runs,
-        choice,
-        fingerprint,
-    })
+    Ok(Vocabulary { encoder, reference, pieces, added, cuts, runs, choice, fingerprint })
 }
 
 /// `fastokens`, if it may serve, and why or why not.

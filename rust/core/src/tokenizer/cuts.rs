@@ -105,7 +105,7 @@ impl SafeCuts {
         }
     }
 
-    fn refuse_both(&mut self, token: &AddedToken, reason: impl Fn() -> String) {
+    pub(super) fn refuse_both(&mut self, token: &AddedToken, reason: impl Fn() -> String) {
         self.refuse_after(token, &reason);
         self.refuse_before(token, &reason);
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::pieces::Spelling;
-use super::{AddedToken, Piece};
+use super::{AddedToken, Chunks, Piece};
 use crate::error::{Error, Result};
 use crate::token::TokenId;
 
@@ -24,6 +24,7 @@ pub struct Definition {
     added: Vec<AddedToken>,
     /// Highest id, plus one.
     size: usize,
+    chunks: Option<Chunks>,
 }
 
 /// One entry of `added_tokens`, or of `added_tokens_decoder` in `tokenizer_config.json`.
@@ -130,7 +131,7 @@ impl Definition {
         if size > ID_LIMIT {
             return Err(refuse(format!("an id is {ID_LIMIT} or more")));
         }
-        Ok(Self { name, value, text, added, size })
+        Ok(Self { name, value, text, added, size, chunks: None })
     }
 
     /// Merges `added_tokens_decoder` of a `tokenizer_config.json`, as `transformers` does: a
@@ -188,7 +189,13 @@ impl Definition {
             let list = added.iter().map(to_json).collect();
             object.insert("added_tokens".to_owned(), Value::Array(list));
         }
-        Self::from_value(self.name, value)
+        Ok(Self::from_value(self.name, value)?.with_chunks(self.chunks))
+    }
+
+    /// The same vocabulary with a rule for long texts, which `tokenizer.json` has no words for.
+    #[must_use]
+    pub fn with_chunks(self, chunks: Option<Chunks>) -> Self {
+        Self { chunks, ..self }
     }
 
     /// The name given at construction.
@@ -256,9 +263,19 @@ impl Definition {
         Ok(pieces)
     }
 
-    /// blake3 of the text that the encoders read.
+    /// The rule for long texts.
+    pub(super) fn chunks(&self) -> Option<&Chunks> {
+        self.chunks.as_ref()
+    }
+
+    /// blake3 of the text that the encoders read, and of the rule for long texts.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
-        *blake3::hash(&self.text).as_bytes()
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.text);
+        for restart in self.chunks.iter().flat_map(Chunks::restarts) {
+            hasher.update(&[0]).update(restart.as_bytes());
+        }
+        *hasher.finalize().as_bytes()
     }
 
     /// The parsed value and its text, for the encoders.

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::token::TokenId;
 
 mod choose;
+mod chunks;
 pub mod cuts;
 mod definition;
 pub mod fast;
@@ -17,6 +18,7 @@ mod probe;
 mod runs;
 
 pub use self::choose::choose;
+pub use self::chunks::Chunks;
 pub use self::cuts::SafeCuts;
 pub use self::definition::Definition;
 pub(crate) use self::definition::to_json as added_token_json;
@@ -79,6 +81,15 @@ pub struct AddedToken {
     pub normalized: bool,
     /// Is left out of decoded text by default.
     pub special: bool,
+}
+
+impl AddedToken {
+    /// One that is matched as it is, whatever stands beside it.
+    #[must_use]
+    pub fn plain(id: TokenId, content: String, special: bool) -> Self {
+        let (lstrip, rstrip, single_word, normalized) = (false, false, false, false);
+        Self { id, content, lstrip, rstrip, single_word, normalized, special }
+    }
 }
 
 /// What one id stands for.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Stage, Turn};
-use crate::chain::{Dropped, Imprint, Node, NodeParts, Segment, Tail, Tape};
+use crate::chain::{Dropped, Extent, Imprint, Node, NodeParts, Segment, Tail, Tape};
 use crate::error::{Error, Result};
 use crate::family::generic::spell;
 use crate::family::{End, Family, Last};
@@ -127,9 +127,9 @@ impl Turn {
         let sampled = Segment {
             ids: ids.into(),
             kind: SpanKind::Sampled,
-            items,
+            items: items.into(),
             dropped: if reasoning.is_empty() { Dropped::Never } else { Dropped::OnQuery },
-            reasoning,
+            reasoning: reasoning.into(),
             glue: false,
             origin: Origin::Sampled,
             imprint: Imprint::default(),
@@ -154,7 +154,7 @@ impl Turn {
             parts.push(part(said, false)?);
         }
         if !stop.is_empty() {
-            parts.push(Segment { reasoning: 0..0, ..part(stop, !said.is_empty())? });
+            parts.push(Segment { reasoning: Extent::default(), ..part(stop, !said.is_empty())? });
         }
         Ok(parts)
     }

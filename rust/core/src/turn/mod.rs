@@ -9,7 +9,7 @@ use crate::chain::{Dropped, Index, Node, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
 use crate::family::{Before, Calls, Delta, OutputParser};
-use crate::header::{Header, ToolChoice};
+use crate::header::{Header, Thinking, ToolChoice};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
 use crate::token::{Origin, Span, SpanKind, TokenId};
@@ -59,7 +59,6 @@ pub struct Constraint {
 }
 
 /// What opening a turn decided; see [`crate::open`].
-#[expect(clippy::struct_excessive_bools, reason = "the request's own switches")]
 pub(crate) struct Opened {
     pub(crate) kind: Kind,
     pub(crate) base: Option<(Node, usize)>,
@@ -72,7 +71,7 @@ pub(crate) struct Opened {
     /// See [`NodeParts::printed`].
     pub(crate) printed: bool,
     pub(crate) dropped: Dropped,
-    pub(crate) thinking: bool,
+    pub(crate) thinking: Thinking,
     pub(crate) generate: bool,
     pub(crate) parallel_tool_calls: bool,
     pub(crate) tail: Tail,
@@ -140,7 +139,7 @@ impl Turn {
         let opened = parts.opened;
         Self {
             detokenizer: Detokenizer::new(),
-            parser: parts.profile.format().parser(opened.thinking, calls, &parts.header),
+            parser: parts.profile.format().parser(opened.thinking.0, calls, &parts.header),
             prompt: opened.tape.view(),
             stage: if opened.generate { Stage::Open } else { Stage::Finished },
             profile: parts.profile,

@@ -25,7 +25,7 @@ pub(crate) fn request(input: &str) -> OpenRequest<'_> {
         input: input.as_bytes(),
         header: RawHeader::default(),
         parallel_tool_calls: true,
-        thinking: true,
+        effort: None,
         generate: true,
         now: None,
         scope: None,

@@ -36,6 +36,8 @@ pub struct Conversation<'a> {
     pub generate: bool,
     /// Whether it may reason.
     pub thinking: bool,
+    /// The template's word for how much.
+    pub effort: Option<&'static str>,
     /// When the conversation began, in seconds since 1970.
     pub now: i64,
 }

@@ -20,12 +20,13 @@ use crate::family::output::harmony::{self, HarmonyMarkers, HarmonyReader};
 use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::render::{HEADER_QUESTION, Sink, text_of};
 use crate::family::{Answer, Calls, Format, OutputParser, mint_call_id};
-use crate::header::Header;
+use crate::header::{Header, Thinking};
 use crate::item::{Item, Role};
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
 mod chat;
+mod effort;
 mod learn;
 mod marks;
 mod python;
@@ -34,6 +35,7 @@ mod template;
 mod ways;
 
 pub use self::chat::Conversation;
+pub use self::effort::Effort;
 pub use self::marks::ControlTokens;
 pub(crate) use self::python::is_space;
 use self::script::ScriptSink;
@@ -65,6 +67,7 @@ pub struct Generic {
     close: Option<TokenId>,
     clock: Clock,
     header_tells_thinking: bool,
+    effort: Effort,
 }
 
 impl Generic {
@@ -73,11 +76,14 @@ impl Generic {
     /// # Errors
     /// [`crate::ErrorKind::Profile`] when it does not even print one user's message, or when the
     /// vocabulary has too many control tokens to search for.
-    pub fn learn(template: Template, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
+    pub fn learn(mut template: Template, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
         let control = ControlTokens::new(vocabulary, !compat)?;
         let ways = Ways::ask(&template)?;
         let hello = ways.given(&[say("user", "probe_question")]);
         let plain = template.render(&hello, None, false, true)?;
+
+        let effort = Effort::ask(&template, &hello);
+        template.thinks_when_told = !effort.thinks;
 
         let script = |text: String| Script::read(text, &[], &control, vocabulary, false);
         let whole = script(plain)?;
@@ -139,6 +145,7 @@ impl Generic {
             close,
             clock,
             header_tells_thinking,
+            effort,
         })
     }
 
@@ -177,7 +184,7 @@ impl Generic {
         &self,
         header: &Header,
         items: &[Arc<Item>],
-        thinking: bool,
+        (thinking, effort): Thinking,
         now: i64,
         question: &[u8],
         vocabulary: &Vocabulary,
@@ -188,7 +195,7 @@ impl Generic {
         let run = 0..all.len();
         let runs = slice::from_ref(&run);
         let conversation =
-            Conversation { header, items: &all, runs, generate: false, thinking, now };
+            Conversation { header, items: &all, runs, generate: false, thinking, effort, now };
         let Ok(script) = self.print(&conversation, vocabulary) else { return Ok(None) };
         let end = script.end().saturating_sub(question.len());
         if !(script.bytes(end..script.end()) == question && script.is_cut(end)) {
@@ -198,10 +205,25 @@ impl Generic {
     }
 
     /// What a header depends on beside its request: as much of the time as the template shows, and
-    /// whether the model may reason, if a header shows that.
+    /// whether and how much the model is to think, if a header shows that.
     #[must_use]
-    pub fn given(&self, thinking: bool, now: i64) -> (i64, bool) {
-        (self.clock.of(now), thinking && self.header_tells_thinking)
+    pub fn given(&self, (thinking, effort): Thinking, now: i64) -> (i64, Thinking) {
+        (self.clock.of(now), (thinking && self.header_tells_thinking, effort))
+    }
+
+    /// Whether and how much the model is to think, by the API's word.
+    ///
+    /// # Errors
+    /// As [`Effort::resolve`].
+    pub fn thinking(&self, effort: Option<&str>) -> Result<Thinking> {
+        let always = self.harmony.is_some() || self.prompt_opens_think;
+        self.effort.resolve(effort, always)
+    }
+
+    /// Its knobs.
+    #[must_use]
+    pub fn effort(&self) -> &Effort {
+        &self.effort
     }
 
     /// What a family's renderer writes, as a script's bytes.
@@ -237,7 +259,8 @@ impl Generic {
             messages: chat.messages,
             tools: chat.tools,
             generate: conversation.generate,
-            thinking: conversation.thinking,
+            thinking: self.template.said(conversation.thinking),
+            effort: conversation.effort,
             now: conversation.now,
             bytes: conversation.header.bytes()
                 + conversation.items.iter().map(bytes).sum::<usize>(),

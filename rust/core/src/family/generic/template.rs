@@ -56,6 +56,8 @@ pub struct Template {
     environment: Environment<'static>,
     bos_token: String,
     eos_token: String,
+    /// Whether the model thinks only when it is told to.
+    pub(super) thinks_when_told: bool,
 }
 
 /// What a template is given.
@@ -67,9 +69,11 @@ pub struct Given {
     pub tools: Option<Value>,
     /// `add_generation_prompt`.
     pub generate: bool,
-    /// Whether the model may reason. `enable_thinking` is left undefined unless it may not:
-    /// templates test `enable_thinking is defined`.
-    pub thinking: bool,
+    /// `enable_thinking`, and `thinking`, as others call it; none means that the names are not
+    /// defined: templates test `enable_thinking is defined`.
+    pub thinking: Option<bool>,
+    /// `reasoning_effort`; none means that the name is not defined.
+    pub effort: Option<&'static str>,
     /// What `strftime_now` tells, in seconds since 1970.
     pub now: i64,
     /// Bytes of all texts given, which bound what may be printed.
@@ -99,7 +103,12 @@ impl Template {
         environment.add_template_owned("chat", without_generation_blocks(text)).map_err(
             |error| Error::profile("The chat template does not compile").with_source(error),
         )?;
-        Ok(Self { environment, bos_token: bos_token.to_owned(), eos_token: eos_token.to_owned() })
+        Ok(Self {
+            environment,
+            bos_token: bos_token.to_owned(),
+            eos_token: eos_token.to_owned(),
+            thinks_when_told: false,
+        })
     }
 
     /// What the template prints for messages and tools in JSON. For probes.
@@ -118,11 +127,38 @@ impl Template {
             messages: messages.map(|message| Value::from(Serde(message))).collect(),
             tools: tools.map(|tools| Value::from(Serde(tools))),
             generate,
-            thinking,
+            thinking: self.said(thinking),
+            effort: None,
             now: 0,
             bytes: 0,
         })
         .map_err(|error| Error::profile("The chat template failed").with_source(error))
+    }
+
+    /// What is said about thinking, so that the model thinks, or does not.
+    #[must_use]
+    pub fn said(&self, thinking: bool) -> Option<bool> {
+        if thinking { self.thinks_when_told.then_some(true) } else { Some(false) }
+    }
+
+    /// What the template prints, and asks the model with, when it is told so.
+    pub(super) fn told(
+        &self,
+        messages: &serde_json::Value,
+        tools: Option<&serde_json::Value>,
+        thinking: Option<bool>,
+        effort: Option<&'static str>,
+    ) -> Result<String> {
+        let messages = messages.as_array().into_iter().flatten();
+        self.print(Given {
+            messages: messages.map(|message| Value::from(Serde(message))).collect(),
+            tools: tools.map(|tools| Value::from(Serde(tools))),
+            generate: true,
+            thinking,
+            effort,
+            now: 0,
+            bytes: 0,
+        })
     }
 
     /// How much of the time it shows when it prints `messages`.
@@ -135,7 +171,8 @@ impl Template {
                 messages: messages.map(|message| Value::from(Serde(message))).collect(),
                 tools: None,
                 generate: false,
-                thinking: true,
+                thinking: None,
+                effort: None,
                 now,
                 bytes: 0,
             })
@@ -170,9 +207,11 @@ impl Template {
             (NOW, Value::from(given.now)),
         ];
         context.extend(given.tools.map(|tools| ("tools", tools)));
-        if !given.thinking {
-            context.push(("enable_thinking", Value::from(false)));
+        if let Some(thinking) = given.thinking {
+            let names = ["enable_thinking", "thinking"];
+            context.extend(names.map(|name| (name, Value::from(thinking))));
         }
+        context.extend(given.effort.map(|effort| ("reasoning_effort", Value::from(effort))));
         let richer;
         let environment = if count > FUEL_MESSAGES {
             let mut environment = self.environment.clone();

@@ -1,4 +1,4 @@
-//! GLM 4.5, 4.6 and 4.7, and whatever prints the same.
+//! GLM 4.5 to 5, and whatever prints the same.
 //!
 //! ```text
 //! [gMASK]<sop><|system|>\n# Tools\n…
@@ -13,10 +13,10 @@
 //! | dialect | lines | asked not to think | an answer that shows no reasoning | the prompt opens reasoning |
 //! |---|---|---|---|---|
 //! | GLM 4.5, 4.6 | a newline before each part | `/nothink` behind every user's text | `<think></think>` | no |
-//! | GLM 4.7 | none | only the prompt says so | `</think>` | yes |
+//! | GLM 4.7, 5 | none | only the prompt says so | `</think>` | yes |
 //!
-//! Reasoning shows behind the last user's message. Elsewhere what it said is gone and its markers
-//! stay, so the surgery cuts between them.
+//! Reasoning shows behind the last user's message, or everywhere where the template's `clear_thinking`
+//! is off. Elsewhere what it said is gone and its markers stay, so the surgery cuts between them.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::chain::Dropped;
 use crate::error::{Error, Result};
-use crate::family::foreign;
+use crate::family::foreign::Reading;
 use crate::family::generic::{Generic, Ways, is_space};
 use crate::family::marker::{Marker, Markers};
 use crate::family::output::form::{CallForm, OutputFormat};
@@ -63,13 +63,18 @@ pub struct Glm {
     lines: bool,
     /// Whether an answer that shows no reasoning has the opening marker too.
     blank_opens: bool,
+    /// Whether history keeps all reasoning.
+    keeps: bool,
+    /// Whether reasoning that says nothing is shown as such.
+    shows_blank: bool,
+    /// Whether blanks at the ends of reasoning are dropped.
+    trims: bool,
     /// Whether the generation prompt itself opens the reasoning.
     prompt_opens_think: bool,
     /// Whether what a text spells steers the render, as it does in the template: reasoning is looked
     /// for in a foreign answer, and a user may say `/nothink`. Under `trust = "strict"` text is text.
     text_steers: bool,
-    /// Whether the template looks for reasoning in a text at all.
-    reads_think: bool,
+    reading: Reading,
     ways: Ways,
 }
 
@@ -98,8 +103,12 @@ impl Glm {
         };
         let say = |role: &str, text: &str| json!({"role": role, "content": text});
         let asked = [say("user", "x")];
-        let past = [say("user", "x"), say("assistant", "<think>w</think>v"), say("user", "x")];
-        let past = print(&past, false, true);
+        let answered = |answer: Value, next: &str| {
+            print(&[say("user", "x"), answer, say(next, "x")], false, true)
+        };
+        let reasons = |thought: &str| json!({"role": "assistant", "content": "v", "reasoning_content": thought});
+        let past = answered(say("assistant", "v"), "user");
+        let hidden = answered(say("assistant", Reading::PROBE), "tool");
         let no_think = print(&asked, false, false).ends_with(NO_THINK);
         let stops = [user.id(), observation.id(), vocabulary.added_id("<|endoftext|>")];
         Ok(Self {
@@ -117,9 +126,12 @@ impl Glm {
             no_think: no_think.then(|| marker(NO_THINK)),
             lines: print(&asked, false, true).ends_with("\nx"),
             blank_opens: past.contains("<think></think>"),
+            keeps: answered(reasons("w"), "user").contains("<think>w</think>"),
+            shows_blank: answered(reasons(""), "tool").contains("<think></think>"),
+            trims: answered(reasons(" w "), "tool").contains("<think>w</think>"),
             prompt_opens_think: print(&asked, true, true).ends_with("<think>"),
             text_steers: compat,
-            reads_think: !past.contains("w</think>"),
+            reading: if compat { Reading::of(&hidden) } else { Reading::Never },
             ways: generic.ways().clone(),
         })
     }
@@ -134,6 +146,10 @@ impl Glm {
         sink.marker(role);
         self.line(sink);
         sink.text(text);
+    }
+
+    fn thought<'a>(&self, reasoning: &'a str) -> &'a str {
+        if self.trims { trimmed(reasoning) } else { reasoning }
     }
 
     /// The block of an answer that shows no reasoning.
@@ -196,7 +212,7 @@ impl Format for Glm {
     }
 
     fn drops_reasoning(&self) -> bool {
-        true
+        !self.keeps
     }
 
     /// As one that was asked to think.
@@ -243,7 +259,7 @@ impl Family for Glm {
                 match (shown, reasoning) {
                     (Shown::Reasoning, Some(reasoning)) => {
                         self.line(sink);
-                        between(&self.think, trimmed(reasoning), sink);
+                        between(&self.think, self.thought(reasoning), sink);
                     }
                     _ => self.blank(sink),
                 }
@@ -273,7 +289,8 @@ impl Family for Glm {
     }
 
     fn prompt_dropped(&self, thinking: bool) -> Dropped {
-        if thinking && self.prompt_opens_think { Dropped::OnQuery } else { Dropped::Never }
+        let opens = thinking && self.prompt_opens_think;
+        if opens && !self.keeps { Dropped::OnQuery } else { Dropped::Never }
     }
 
     fn opening(&self, _before: Before, sink: &mut dyn Sink) {
@@ -308,9 +325,16 @@ impl Family for Glm {
     fn shows(&self, groups: &[Group], before: Before) -> Vec<Showing> {
         // Where nobody has asked anything, every answer stands behind the last user's message.
         let before = Before { asked: true, ..before };
-        shows_in_cycle(self, groups, before, |reasoning, in_cycle, _| match reasoning {
-            Some(text) if in_cycle && !text.is_empty() => (Shown::Reasoning, Dropped::OnQuery),
-            _ => (Shown::Nothing, Dropped::Never),
+        shows_in_cycle(self, groups, before, |reasoning, in_cycle, _| {
+            let said = |text: &str| {
+                let block = !self.blank_opens || !self.thought(text).is_empty();
+                block && (self.shows_blank || !text.is_empty())
+            };
+            match (reasoning.is_some_and(said), in_cycle) {
+                (true, _) if self.keeps => (Shown::Reasoning, Dropped::Never),
+                (true, true) => (Shown::Reasoning, Dropped::OnQuery),
+                _ => (Shown::Nothing, Dropped::Never),
+            }
         })
     }
 
@@ -339,9 +363,7 @@ impl Family for Glm {
     }
 
     fn read_foreign(&self, message: &mut Message) {
-        if self.text_steers && self.reads_think {
-            foreign::read_think(message);
-        }
+        self.reading.apply(message);
     }
 }
 

@@ -71,7 +71,7 @@ def brought(talk: Talk, steps: int) -> int:
 
 
 class Loop(Talk):
-    """An agent's conversation: what a model samples, in odd tokens, and the outputs of its calls."""
+    """An agent's conversation: what a model samples, in odd tokens, and what its calls return."""
 
     def head(self) -> None:
         """The agent's own tools."""

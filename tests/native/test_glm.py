@@ -38,7 +38,7 @@ _AS_GLM_5 = (
 
 
 def text_of(name: str) -> str:
-    text = templates.text_of(name.split(",")[0])
+    text = templates.text_of(name.split(",", maxsplit=1)[0])
     if name == KEPT:
         return "{%- set clear_thinking = false -%}" + text
     for printed, other in _AS_GLM_5 if name == GLM_5 else ():
@@ -118,7 +118,7 @@ def test_what_is_cut_off_is_closed_as_the_template_closes_it(name, trust):
 @each_trust
 @each_name
 def test_a_conversation_that_stops_thinking_is_the_oracles_prompt(name, trust):
-    """`/nothink` stands behind every question: the template has such a conversation from there on."""
+    """`/nothink` stands behind every question: the template has the conversation from there on."""
     loop = Loop(template_of(name), trust, "toggled")
     for thinking in (True, False, True):
         loop.thinking = thinking
@@ -203,7 +203,6 @@ def test_a_tool_loop_by_hand(name, trust):
     prompt = _PROMPTS[name]
     asked, answer = prompt.split("<|assistant|>")[:2]
     answer, outputs = answer.split("<|observation|>")
-    after = "<|assistant|>" + prompt.split("<|assistant|>")[2]
     calls = [
         {"type": "function_call", "call_id": f"c{at}", "name": called, "arguments": arguments}
         for at, (called, arguments) in enumerate(_CALLS)
@@ -260,6 +259,14 @@ def test_nothink_by_hand(trust):
     talk.same(prompt, [*head, *says, *spell("<|assistant|>\n<think></think>")])
 
 
+_LIMIT = "<arg_key>limit</arg_key><arg_value>12</arg_value>"
+_RANGES = (
+    "<arg_key>ranges</arg_key><arg_value>[1, 2]</arg_value>"
+    "<arg_key>deep</arg_key><arg_value>True</arg_value>"
+)
+_UNDECLARED = (
+    "<arg_key>a</arg_key><arg_value>x y</arg_value><arg_key>b</arg_key><arg_value>null</arg_value>"
+)
 _READ = (
     # What is sampled behind a thought, and what it says.
     ("Hi.", [("text", "Hi.")]),
@@ -270,18 +277,15 @@ _READ = (
         [("text", "So:"), ("read_file", '{"path": "12"}')],
     ),
     (
-        "<tool_call>read_file<arg_key>limit</arg_key><arg_value>12</arg_value></tool_call>"
-        "<tool_call>ls</tool_call>",
+        f"<tool_call>read_file{_LIMIT}</tool_call><tool_call>ls</tool_call>",
         [("read_file", '{"limit": 12}'), ("ls", "{}")],
     ),
     (
-        "<tool_call>read_file<arg_key>ranges</arg_key><arg_value>[1, 2]</arg_value>"
-        "<arg_key>deep</arg_key><arg_value>True</arg_value></tool_call>",
+        f"<tool_call>read_file{_RANGES}</tool_call>",
         [("read_file", '{"ranges": [1, 2], "deep": true}')],
     ),
     (
-        "<tool_call>nobody<arg_key>a</arg_key><arg_value>x y</arg_value>"
-        "<arg_key>b</arg_key><arg_value>null</arg_value></tool_call>",
+        f"<tool_call>nobody{_UNDECLARED}</tool_call>",
         [("nobody", '{"a": "x y", "b": null}')],
     ),
     (

@@ -87,10 +87,10 @@ impl Glm {
     pub fn detect(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
         let marker = |content: &str| Marker::of(content, vocabulary);
         let token = |content: &str| match marker(content) {
+            token @ Marker::Token(..) => Ok(token),
             Marker::Text(_) => {
                 Err(Error::profile(format!("the vocabulary has no {content} token")))
             }
-            token => Ok(token),
         };
         let pair = |open: &str, close: &str| Markers { open: marker(open), close: marker(close) };
         let [system, user] = [token("<|system|>")?, token("<|user|>")?];

@@ -77,19 +77,24 @@ class Span:
 class Delta:
     """A piece of what the model is saying, in order.
 
-    ``reasoning`` and ``text`` carry ``text``; ``call`` begins a function call and carries ``call_id``
-    and ``name``; ``arguments`` carries ``text``, raw JSON as sampled. A delta of another kind, or a
-    new ``call``, ends the item before it.
+    ``reasoning`` and ``text`` carry ``text``; ``call`` begins a function call and carries ``call_id``,
+    ``name`` and ``namespace``, the client's own; ``arguments`` carries ``text``, raw JSON as sampled.
+    ``custom_call`` begins a call of a custom tool, and ``input`` carries its ``text``. A delta of another
+    kind, or a new call, ends the item before it.
     """
 
     @property
-    def kind(self) -> Literal["reasoning", "text", "call", "arguments"]: ...
+    def kind(
+        self,
+    ) -> Literal["reasoning", "text", "call", "arguments", "custom_call", "input"]: ...
     @property
     def text(self) -> str: ...
     @property
     def call_id(self) -> str: ...
     @property
     def name(self) -> str: ...
+    @property
+    def namespace(self) -> str | None: ...
 
 @final
 class ToolCallConstraint:
@@ -256,13 +261,12 @@ class Turn:
         """(type, text, tool name) of the newest input item, of the whole chain when ``input`` was
         empty. The name is that of the answered call for an output."""
     @property
-    def echo_tools(self) -> bytes:
-        """The request's tools as the Response object echoes them: a JSON array."""
+    def echo(self) -> tuple[bytes, bytes, bytes]:
+        """The request's instructions, tools and tool choice as the Response object echoes them: JSON."""
     @property
-    def echo_instructions(self) -> bytes:
-        """The request's instructions as JSON: a string or null."""
-    @property
-    def echo_tool_choice(self) -> bytes: ...
+    def left_out(self) -> list[str]:
+        """The types of the request's hosted tools, which nobody here runs: they are neither rendered nor
+        echoed."""
     def push(self, ids: Sequence[int] | Buffer) -> list[Delta]:
         """Append sampled ids. Ids after a stop id are ignored. Raises InvalidValueError for an id
         that the vocabulary does not have."""

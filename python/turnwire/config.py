@@ -200,6 +200,15 @@ class EngineSection(Section):
     """After a `generate: false` request, fill the engine's prefix cache in the background."""
 
 
+class ToolsSection(Section):
+    """What becomes of the tools that a client offers."""
+
+    hosted: Literal["leave_out", "refuse"] = "leave_out"
+    """Tools that OpenAI would run itself, such as `web_search`, which nothing runs here.
+    `leave_out`: the model is not told of them, nor are they echoed (Codex offers one by default).
+    `refuse`: 400."""
+
+
 class StoreSection(Section):
     """Where responses with `store: true` (the default) are kept."""
 
@@ -253,7 +262,8 @@ class Config(BaseSettings):
     )
 
     SECTIONS: ClassVar[tuple[str, ...]] = (
-        "server", "websocket", "limits", "auth", "model", "engine", "store", "memory", "log",
+        "server", "websocket", "limits", "auth", "model", "engine", "tools", "store", "memory",
+        "log",
     )  # fmt: skip
 
     server: ServerSection = ServerSection()
@@ -262,6 +272,7 @@ class Config(BaseSettings):
     auth: AuthSection = AuthSection()
     model: ModelSection = ModelSection()
     engine: EngineSection = EngineSection()
+    tools: ToolsSection = ToolsSection()
     store: StoreSection = StoreSection()
     memory: MemorySection = MemorySection()
     log: LogSection = LogSection()

@@ -3,26 +3,24 @@
 It sends the whole conversation with each step, without reasoning and ids. Its own tools,
 ``read_files`` and ``run_commands``, do the work.
 
-Two things that it always sends are refused, so it cannot be used as it is: ``truncation: "auto"``
-and the hosted tool ``image_generation``. To test all the rest of it, a relay takes these two out.
+With each it also sends ``truncation: "auto"``, and the hosted tool ``image_generation``, which is
+left out.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import platform
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from clients.loop import ANSWER, QUESTION, assert_only_new_tails_were_encoded, turn_records
+from clients.tap import Tap
 from running import MODEL
 
 PACKAGE = Path(__file__).parent / "cline" / "node_modules" / "@cline" / "cli-linux-x64"
@@ -41,44 +39,6 @@ SETTINGS = {
     "autoUpdateEnabled": False,
     "tools": {"web_search": {"enabled": False}},  # the other hosted tool; this one has a switch
 }
-
-
-class Relay:
-    """Passes requests on to the server without ``truncation`` and hosted tools; keeps them."""
-
-    def __init__(self, port: int) -> None:
-        kept: list[dict[str, Any]] = []
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                kept.append(request)
-                tools = [tool for tool in request["tools"] if tool["type"] == "function"]
-                edited = {**request, "tools": tools}
-                del edited["truncation"]
-                server = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-                server.request("POST", self.path, json.dumps(edited))
-                answer = server.getresponse()
-                self.send_response(answer.status)
-                self.send_header("Content-Type", answer.headers["Content-Type"])
-                self.end_headers()
-                self.wfile.write(answer.read())
-                server.close()
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self.requests = kept
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_port
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -161,8 +121,8 @@ def ask(folder: Path, port: int) -> tuple[int, list[dict[str, Any]]]:
 
 def test_tool_loop(serve, folder):
     running = serve(script(folder), log={"debug": True})
-    with Relay(running.port) as relay:
-        code, events = ask(folder, relay.port)
+    with Tap(("127.0.0.1", running.port)) as tap:
+        code, events = ask(folder, tap.port)
     last = events[-1]
     assert (code, last["type"], last["finishReason"]) == (0, "run_result", "completed"), last
     assert last["text"] == ANSWER
@@ -174,12 +134,10 @@ def test_tool_loop(serve, folder):
     ]
     assert ended == ["read_files", "run_commands"]
 
-    # What the relay takes out is all there is to take out.
-    assert [request["truncation"] for request in relay.requests] == ["auto"] * 3
-    for request in relay.requests:
-        hosted = [tool["type"] for tool in request["tools"] if tool["type"] != "function"]
-        assert hosted == ["image_generation"]
-        assert "previous_response_id" not in request
+    sent = b"".join(bytes(wire.from_client) for wire in tap.wires)
+    assert sent.count(b'"truncation":"auto"') == 3
+    assert sent.count(b'"type":"image_generation"') == 3
+    assert b"previous_response_id" not in sent
     records = turn_records(running)
     assert len(records) == 3
     assert_only_new_tails_were_encoded(records, running.engine.recordings)
@@ -188,7 +146,7 @@ def test_tool_loop(serve, folder):
 
 
 def test_its_user_is_told_what_is_refused(serve, folder):
-    code, events = ask(folder, serve(script(folder)).port)
+    code, events = ask(folder, serve(script(folder), tools={"hosted": "refuse"}).port)
     last = events[-1]
     assert (code, last["type"], last["finishReason"]) == (1, "run_result", "error"), last
-    assert "'truncation'" in last["text"]
+    assert "image_generation" in last["text"]

@@ -58,14 +58,12 @@ model_context_window = 131072
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
 check_for_update_on_startup = false
-web_search = "disabled"
+{more}
 
+# Off, because they look for other servers.
 [features]
 plugins = false
 apps = false
-
-[agents]
-enabled = false
 
 [analytics]
 enabled = false
@@ -83,6 +81,60 @@ supports_websockets = true
 """
 
 
+FEW_TOOLS = """
+web_search = "disabled"
+agents.enabled = false
+"""
+
+# Such as somebody writes for a model that Codex does not know: it gets the tool that edits files.
+CATALOGUE: dict[str, Any] = {
+    "models": [
+        {
+            "slug": MODEL,
+            "display_name": "A model of ours",
+            "description": "It follows a script.",
+            "apply_patch_tool_type": "freeform",
+            "shell_type": "shell_command",
+            "visibility": "list",
+            "supported_in_api": True,
+            "supported_reasoning_levels": [],
+            "supports_parallel_tool_calls": True,
+            "support_verbosity": False,
+            "truncation_policy": {"mode": "tokens", "limit": 10_000},
+            "context_window": 131_072,
+            "priority": 1,
+            "base_instructions": "You are a coding agent.",
+            "experimental_supported_tools": [],
+        }
+    ]
+}
+
+PATCH = """\
+*** Begin Patch
+*** Update File: secret.txt
+@@
+-the-marmot-sleeps-at-noon
++the marmot "woke" \\ up
+*** End Patch
+"""
+
+PATCH_SCRIPT: dict[str, Any] = {
+    **SCRIPT,
+    "rules": [
+        {
+            "when": {"type": "message", "contains": "Say what is in this folder"},
+            "answer": {
+                "reasoning": "I edit.",
+                "calls": [{"name": "apply_patch", "arguments": {"input": PATCH}}],
+            },
+        },
+        {
+            "when": {"type": "function_call_output", "name": "apply_patch"},
+            "answer": {"text": "I have changed secret.txt."},
+        },
+    ],
+}
+
 ASK = ("--strict-config", "--skip-git-repo-check", "--json", "Say what is in this folder.")
 ASK_AGAIN = ("resume", "--last", "--skip-git-repo-check", "--json", "Say it again.")
 
@@ -95,11 +147,13 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def codex_exec(home: Path, port: int, *arguments: str) -> list[dict[str, Any]]:
-    """Runs one ``codex exec``; its JSON events."""
+def codex_exec(
+    home: Path, port: int, *arguments: str, config: str = FEW_TOOLS
+) -> list[dict[str, Any]]:
+    """Runs one ``codex exec`` with these lines in its configuration; its JSON events."""
     if not CODEX.exists():
         pytest.fail("the Codex CLI is missing: run `make py-test`, which installs it (no skips)")
-    (home / "config.toml").write_text(CONFIG.format(model=MODEL, port=port))
+    (home / "config.toml").write_text(CONFIG.format(model=MODEL, port=port, more=config))
     ran = subprocess.run(
         [str(CODEX), "exec", *arguments],
         cwd=home / "folder",
@@ -165,6 +219,45 @@ def test_websocket(serve, home):
     assert len(json.dumps(prewarm["input"])) > 10_000
     sampled = [recording for recording in running.engine.recordings if recording.max_tokens > 0]
     assert len(sampled[0].prompt) > 2_000
+
+
+def test_its_default_tools(serve, home):
+    """Functions, a namespace of them and a hosted tool, which is left out."""
+    running = serve(SCRIPT)
+    with Tap(("127.0.0.1", running.port)) as tap:
+        events = codex_exec(home, tap.port, *ASK, config="")
+    assert messages_of(events)[-1] == ANSWER
+    assert len(commands_of(events)) == 1
+    (wire,) = tap.wires
+    kinds = {tool["type"] for tool in wire.client_frames[0]["tools"]}
+    assert kinds == {"function", "namespace", "web_search"}
+    echoed = {tool["type"] for tool in wire.server_events[0]["response"]["tools"]}
+    assert echoed == {"function", "namespace"}
+    assert_one_terminal_event_each(wire)
+    assert_each_turn_goes_on_from_the_last(running.engine.recordings, turns=2)
+
+
+def test_apply_patch_edits_a_file(serve, home):
+    (home / "models.json").write_text(json.dumps(CATALOGUE))
+    running = serve(PATCH_SCRIPT)
+    with Tap(("127.0.0.1", running.port)) as tap:
+        config = f'model_catalog_json = "{home / "models.json"}"'
+        events = codex_exec(home, tap.port, *ASK, config=config)
+        resumed = codex_exec(home, tap.port, *ASK_AGAIN, config=config)
+    assert messages_of(events) == ["I have changed secret.txt."]
+    changed = (home / "folder" / "secret.txt").read_text()
+    assert changed == 'the marmot "woke" \\ up\n'
+    first, again = tap.wires
+    tools = {tool["type"]: tool for tool in first.client_frames[0]["tools"]}
+    assert tools["custom"]["name"] == "apply_patch"
+    assert [item["type"] for item in first.client_frames[-1]["input"]] == [
+        "custom_tool_call_output"
+    ]
+    assert_each_turn_goes_on_from_the_last(running.engine.recordings[:3], turns=2)
+    # A new process sends the call again, and is understood.
+    sent = [item["type"] for frame in again.client_frames for item in frame["input"]]
+    assert {"custom_tool_call", "custom_tool_call_output"} <= set(sent)
+    assert messages_of(resumed) == ["The script has no answer to this."]
 
 
 def test_a_resumed_session_sends_everything_and_goes_on(serve, home):

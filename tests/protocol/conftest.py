@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class Piece:
     """A delta, as the core would make it."""
 
-    kind: Literal["reasoning", "text", "call", "arguments"]
+    kind: Literal["reasoning", "text", "call", "arguments", "custom_call", "input"]
     text: str = ""
     call_id: str = ""
     name: str = ""
+    namespace: str | None = None
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +85,8 @@ class Automaton:
             self.done(body)
         else:
             self.place(body)
-            whole = body.get("text", body.get("arguments", body.get("part", {}).get("text")))
-            assert whole == self.text
+            (whole,) = (body[key] for key in ("text", "arguments", "input", "part") if key in body)
+            assert (whole["text"] if "part" in body else whole) == self.text
             self.delta = ""
             position = self.grammar.closing.index(event_type)
             self.expected = self.grammar.closing[position + 1 : position + 2]
@@ -133,7 +134,7 @@ class Automaton:
         item = body["item"]
         assert self.open is not None
         assert body["output_index"] == len(self.items)
-        fixed = ("id", "type", "call_id", "name", "role")
+        fixed = ("id", "type", "call_id", "namespace", "name", "role")
         assert {key: item.get(key) for key in fixed} == {key: self.open.get(key) for key in fixed}
         assert text_of(item) == self.text
         self.items.append(item)
@@ -164,6 +165,8 @@ class Automaton:
 def text_of(item: dict[str, Any]) -> str:
     if item["type"] == "function_call":
         return str(item["arguments"])
+    if item["type"] == "custom_tool_call":
+        return str(item["input"])
     return "".join(part["text"] for part in item["content"])
 
 

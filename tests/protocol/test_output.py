@@ -71,6 +71,13 @@ CALL = [
     "response.function_call_arguments.done",
     "response.output_item.done",
 ]
+CUSTOM_CALL = [
+    "response.output_item.added",
+    "response.custom_tool_call_input.delta",
+    "response.custom_tool_call_input.delta",
+    "response.custom_tool_call_input.done",
+    "response.output_item.done",
+]
 START = ["response.created", "response.in_progress"]
 
 
@@ -87,6 +94,11 @@ def say(piece):
         reasoning=[piece("reasoning", "Hmm.")],
         message=[piece("text", "Hé"), piece("text", "llo 🌍")],
         call=call,
+        custom=[
+            piece("custom_call", call_id="call_9", name="apply_patch", namespace="edit"),
+            piece("input", "*** Begin"),
+            piece("input", ' "Patch"\n'),
+        ],
     )
 
 
@@ -98,6 +110,7 @@ def golden(name, say):
         "reasoning+call": (say.reasoning + say.call(1), REASONING + CALL),
         "two calls": (say.call(1) + say.call(2), CALL + CALL),
         "message+call": (say.message + say.call(1), MESSAGE + CALL),
+        "call+custom call": (say.call(1) + say.custom, CALL + CUSTOM_CALL),
         "empty": ([], []),
     }[name]
 
@@ -105,7 +118,15 @@ def golden(name, say):
 @pytest.mark.parametrize("stream_id", [None, "a"])
 @pytest.mark.parametrize(
     "name",
-    ["message", "reasoning+message", "reasoning+call", "two calls", "message+call", "empty"],
+    [
+        "message",
+        "reasoning+message",
+        "reasoning+call",
+        "two calls",
+        "message+call",
+        "call+custom call",
+        "empty",
+    ],
 )
 @pytest.mark.parametrize("ending", ["completed", "incomplete", "cancelled"])
 def test_golden(name, ending, stream_id, say, oracle, automaton):
@@ -163,7 +184,7 @@ def test_failure_leaves_the_open_item_open(say, oracle, automaton):
 
 def test_items_in_full(say):
     response, _ = begun()
-    response.push(say.reasoning + say.message + say.call(1))
+    response.push(say.reasoning + say.message + say.call(1) + say.custom)
     end = bodies(response.completed(USAGE, completed_at=1))[-1]["response"]
     assert end["output"] == [
         {
@@ -190,6 +211,15 @@ def test_items_in_full(say):
             "call_id": "call_1",
             "name": "ls",
             "arguments": '{"path": "."}',
+        },
+        {
+            "id": "ctc_4",
+            "type": "custom_tool_call",
+            "status": "completed",
+            "call_id": "call_9",
+            "namespace": "edit",
+            "name": "apply_patch",
+            "input": '*** Begin "Patch"\n',
         },
     ]
 
@@ -353,10 +383,11 @@ def test_a_call_without_arguments_is_an_item(piece, oracle):
     assert bodies(events)[-1]["response"]["output"][0]["arguments"] == ""
 
 
-def test_arguments_without_a_call(piece):
+@pytest.mark.parametrize("before", ["text", "custom_call"])
+def test_arguments_without_a_call(before, piece):
     response, _ = begun()
     with pytest.raises(InvariantError):
-        response.push([piece("text", "a"), piece("arguments", "{}")])
+        response.push([piece(before, "a"), piece("arguments", "{}")])
 
 
 VERBS = {
@@ -389,7 +420,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 steps = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["reasoning", "text"]), texts),
-        st.tuples(st.just("call"), st.lists(texts, max_size=3)),
+        st.tuples(st.sampled_from(["call", "custom_call"]), st.lists(texts, max_size=3)),
         st.just(("keep-alive", "")),
         st.just(("next push", "")),
     ),
@@ -419,9 +450,10 @@ def test_any_deltas_keep_the_grammar(script, ending, stream_id, piece, automaton
         elif kind == "next push":
             events += response.push(pending)
             pending = []
-        elif kind == "call":
-            pending.append(piece("call", call_id=f"call_{next(calls)}", name="f"))
-            pending += [piece("arguments", text) for text in value]
+        elif kind in ("call", "custom_call"):
+            pending.append(piece(kind, call_id=f"call_{next(calls)}", name="f"))
+            more = "arguments" if kind == "call" else "input"
+            pending += [piece(more, text) for text in value]
             said.append((f"call {len(said)}", "".join(value)))
         else:
             pending.append(piece(kind, value))
@@ -436,7 +468,9 @@ def test_any_deltas_keep_the_grammar(script, ending, stream_id, piece, automaton
         oracle(event)
     texts_said = [text for _, text in said]
     shown = [
-        item.get("arguments", "".join(part["text"] for part in item.get("content", [])))
+        item.get("arguments")
+        or item.get("input")
+        or "".join(part["text"] for part in item.get("content", []))
         for item in reader.items
     ]
     # A failure leaves the last item unfinished, so it is no output.

@@ -168,10 +168,10 @@ def test_a_refusal_waits_for_its_place_on_a_busy_lane():
 def test_a_refusal_on_an_idle_lane_is_answered_at_once():
     over = session()
     started(over.receive(create("a"), 1.0))
-    assert errors(over.receive(create("b", truncation="auto"), 1.0)) == [
+    assert errors(over.receive(create("b", background=True), 1.0)) == [
         ("b", "unsupported_parameter")
     ]
-    assert errors(over.receive(create(truncation="auto"), 1.0)) == [(None, "unsupported_parameter")]
+    assert errors(over.receive(create(background=True), 1.0)) == [(None, "unsupported_parameter")]
 
 
 @pytest.mark.parametrize(

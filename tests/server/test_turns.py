@@ -436,8 +436,12 @@ async def test_context_overflow_is_refused_before_anything_starts(serve):
         error = await socket.error("word " * 100)
         assert error["error"]["code"] == "context_length_exceeded"
         assert error["status"] == 400
-        response = await socket.response("hi", max_output_tokens=1000)
+        error = await socket.error("word " * 100, truncation="auto")
+        assert error["error"]["code"] == "context_length_exceeded"
+        assert "'truncation'" in error["error"]["message"]
+        response = await socket.response("hi", max_output_tokens=1000, truncation="auto")
     assert response["usage"]["total_tokens"] <= 64
+    assert response["truncation"] == "auto"
 
 
 async def test_a_large_input_is_opened_in_a_thread(serve):

@@ -184,7 +184,7 @@ class ResponseObject:
             "tools": msgspec.Raw(echo_tools),
             "top_logprobs": 0,
             "top_p": _first(request.top_p, top_p, 1.0),
-            "truncation": "disabled",
+            "truncation": request.truncation or "disabled",
             "user": request.user,
         }
         self._constant = b"," + encode(constant)[1:]

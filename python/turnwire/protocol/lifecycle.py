@@ -75,7 +75,7 @@ TERMINAL: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Verb → (event type, the response's status in it)."""
 
-ItemKind = Literal["message", "reasoning", "function_call"]
+ItemKind = Literal["message", "reasoning", "function_call", "custom_tool_call"]
 
 
 class ItemGrammar(NamedTuple):
@@ -110,6 +110,11 @@ ITEMS: Final[Mapping[ItemKind, ItemGrammar]] = {
         delta="response.function_call_arguments.delta",
         closing=("response.function_call_arguments.done", "response.output_item.done"),
     ),
+    "custom_tool_call": ItemGrammar(
+        opening=("response.output_item.added",),
+        delta="response.custom_tool_call_input.delta",
+        closing=("response.custom_tool_call_input.done", "response.output_item.done"),
+    ),
 }
 """The order of events per output kind, as OpenAI documents it."""
 
@@ -118,11 +123,17 @@ ITEM_OF: Final[Mapping[str, ItemKind]] = {
     "reasoning": "reasoning",
     "call": "function_call",
     "arguments": "function_call",
+    "custom_call": "custom_tool_call",
+    "input": "custom_tool_call",
 }
 """A core delta's kind → the output item it belongs to."""
 
-OPENED_BY: Final[frozenset[str]] = frozenset({"text", "reasoning", "call"})
-"""Delta kinds that may begin an item; ``arguments`` only continue the call before them."""
+OPENED_BY: Final[frozenset[str]] = frozenset({"text", "reasoning", "call", "custom_call"})
+"""Delta kinds that may begin an item; ``arguments`` and ``input`` only continue the call before
+them."""
+
+CALLS: Final[frozenset[str]] = frozenset({"call", "custom_call"})
+"""Delta kinds that always begin an item, without any text."""
 
 
 class TicketPhase(enum.Enum):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from turnwire.errors import InvariantError
 from turnwire.protocol.events import Event, ResponseObject, encode, lane_fragment
 from turnwire.protocol.lifecycle import (
+    CALLS,
     ITEM_OF,
     ITEMS,
     OPENED_BY,
@@ -33,28 +34,41 @@ class DeltaLike(Protocol):
     """A piece of what the model says; :class:`turnwire._core.Delta` is one.
 
     ``reasoning`` and ``text`` carry ``text``; ``call`` begins a function call and carries
-    ``call_id`` and ``name``; ``arguments`` carries ``text``. A delta of another kind, or a new
-    ``call``, ends the item before it.
+    ``call_id``, ``name`` and ``namespace``; ``arguments`` carries ``text``. ``custom_call`` and
+    ``input`` are the same for a custom tool. A delta of another kind, or a new call, ends the item
+    before it.
     """
 
     @property
-    def kind(self) -> Literal["reasoning", "text", "call", "arguments"]:
+    def kind(self) -> Literal["reasoning", "text", "call", "arguments", "custom_call", "input"]:
         """What it is a piece of."""
 
     @property
     def text(self) -> str:
-        """The piece itself; empty for ``call``."""
+        """The piece itself; empty for a call."""
 
     @property
     def call_id(self) -> str:
-        """The call's id, for ``call``."""
+        """The call's id, for a call."""
 
     @property
     def name(self) -> str:
-        """The function's name, for ``call``."""
+        """The tool's name, for a call."""
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace that the tool stands in, for a call."""
 
 
-_PREFIX: dict[ItemKind, str] = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+_PREFIX: dict[ItemKind, str] = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+}
+
+# What a call is made with.
+_SAID: dict[ItemKind, bytes] = {"function_call": b"arguments", "custom_tool_call": b"input"}
 
 # Constant tails of items and events, by kind. `logprobs` is there although always empty, since
 # LiveKit validates with openai-python's strict models; without `summary` Codex drops the item.
@@ -87,7 +101,7 @@ class _Item:
         self.kind = kind
         self.pieces: list[str] = []
         encoded_id = encode(item_id)
-        content = b"" if kind == "function_call" else b',"content_index":0'
+        content = b"" if kind in _SAID else b',"content_index":0'
         self.place = b'%b,"output_index":%d,"item_id":%b%b' % (lane, index, encoded_id, content)
         # A delta event is head, sequence number, mid, text, tail: an agent's turn is mostly deltas.
         self.delta_type = ITEMS[kind].delta
@@ -96,10 +110,15 @@ class _Item:
         self.tail = (_LOGPROBS if kind == "message" else b"") + b"}"
         self._name = b"" if call is None else encode(call.name)
         if call is not None:
-            self._before = b'{"id":%b,"type":"function_call","status":"' % encoded_id
-            self._after = b'","call_id":%b,"name":%b,"arguments":' % (
+            self._before = b'{"id":%b,"type":"%b","status":"' % (encoded_id, kind.encode())
+            namespace = (
+                b"" if call.namespace is None else b',"namespace":%b' % encode(call.namespace)
+            )
+            self._after = b'","call_id":%b%b,"name":%b,"%b":' % (
                 encode(call.call_id),
+                namespace,
                 self._name,
+                _SAID[kind],
             )
         elif kind == "message":
             self._before = b'{"id":%b,"type":"message","status":"' % encoded_id
@@ -124,11 +143,13 @@ class _Item:
         if self.kind == "function_call":
             # `name` is required by OpenAI's OpenAPI schema, though its SDK has dropped it.
             return b',"name":%b,"arguments":%b' % (self._name, text)
+        if self.kind == "custom_tool_call":
+            return b',"input":%b' % text
         return b',"text":%b%b' % (text, _LOGPROBS if self.kind == "message" else b"")
 
     def render(self, status: str, text: bytes | None) -> bytes:
         """Encode the item; ``text`` None is the item as announced, before its part."""
-        if self.kind == "function_call":
+        if self.kind in _SAID:
             return b"%b%b%b%b}" % (self._before, status.encode(), self._after, text or b'""')
         content = b"" if text is None else self.part(text)
         return b"%b%b%b%b]}" % (self._before, status.encode(), self._after, content)
@@ -143,7 +164,7 @@ class ResponseStream:
 
     ``echo_tools``, ``echo_instructions`` and ``echo_tool_choice`` are JSON from the core and are
     spliced in as they are. ``new_id`` makes an item id from its prefix: ``new_id("msg")`` is
-    ``"msg_…"``; the prefixes are ``msg``, ``rs`` and ``fc``. ``created_at`` is in Unix seconds.
+    ``"msg_…"``; the prefixes are ``msg``, ``rs``, ``fc`` and ``ctc``. ``created_at`` is in seconds.
     ``stream_id`` is echoed on every event, and absent on the default lane (None). ``temperature``
     and ``top_p`` are what the engine uses when the request names none (default: the API's, 1).
     """
@@ -219,7 +240,7 @@ class ResponseStream:
     def push(self, deltas: Iterable[DeltaLike]) -> list[Event]:
         """Make the events of some deltas, in order. Empty texts make none.
 
-        Raises InvariantError for ``arguments`` without a call before them.
+        Raises InvariantError for ``arguments`` or ``input`` without a call before them.
         """
         self._step("push")
         events: list[Event] = []
@@ -227,8 +248,8 @@ class ResponseStream:
         for delta in deltas:
             kind = delta.kind
             text = delta.text
-            if item is None or kind == "call" or item.kind != ITEM_OF[kind]:
-                if not text and kind != "call":
+            if item is None or kind in CALLS or item.kind != ITEM_OF[kind]:
+                if not text and kind not in CALLS:
                     continue
                 if kind not in OPENED_BY:
                     raise InvariantError(f"a delta of kind '{kind}' with no item to continue")
@@ -296,7 +317,7 @@ class ResponseStream:
 
     def _open(self, delta: DeltaLike, events: list[Event]) -> _Item:
         kind = ITEM_OF[delta.kind]
-        call = delta if kind == "function_call" else None
+        call = delta if kind in _SAID else None
         item = _Item(kind, self._new_id(_PREFIX[kind]), self._index, self._lane, call=call)
         self._item = item
         self._index += 1

@@ -176,8 +176,6 @@ def _check_unserved(request: CreateRequest) -> None:
         raise _unserved("moderation", "Moderation results are not served.")
     if given(request.multi_agent) and _enabled(request.multi_agent):
         raise _unserved("multi_agent", "Hosted multi-agent runs are not served.")
-    if request.truncation == "auto":
-        raise _unserved("truncation", "Only 'disabled' is served.")
     if request.top_logprobs:
         raise _unserved("top_logprobs", "Log probabilities are not served.")
     for index, value in enumerate(request.include or ()):

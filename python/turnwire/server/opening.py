@@ -7,6 +7,7 @@ tokens wait for it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from turnwire.protocol.frames import CreateRequest
     from turnwire.server.exchange import Exchange
     from turnwire.store.base import Store
+
+log = logging.getLogger(__name__)
 
 IN_THREAD_BYTES = 64 * 1024
 """``chains.open`` of a larger input runs in a thread: at about 60 MB/s it would hold the event loop
@@ -47,6 +50,8 @@ class Opening:
         self._engine = engine
         self._store = store
         self._renders_all = profile.family == "generic"
+        self._refuses_hosted = config.tools.hosted == "refuse"
+        self._told_of: set[str] = set()
 
     async def open(self, exchange: Exchange, parent: Node | None) -> Turn:
         """Return a turn that the engine can sample. Raises RequestError classes."""
@@ -97,22 +102,34 @@ class Opening:
         return stored.state
 
     def _check_tools(self, turn: Turn) -> None:
-        """Refuse tools whose calls would come back as text."""
-        if self._profile.reads_calls or turn.echo_tool_choice == b'"none"':
-            return
-        if turn.echo_tools != b"[]":
+        """Refuse tools whose calls would come back as text, or never."""
+        for hosted in turn.left_out:
+            self._check_hosted(hosted)
+        _, tools, choice = turn.echo
+        if tools != b"[]" and choice != b'"none"' and not self._profile.reads_calls:
             raise UnsupportedParameterError(
                 "How this model writes calls is not known to this server, so it cannot be given "
                 "tools.",
                 param="tools",
             )
 
+    def _check_hosted(self, tool_type: str) -> None:
+        if self._refuses_hosted:
+            raise UnsupportedParameterError(
+                f"Nothing runs hosted tools of type '{tool_type}' here.", param="tools"
+            )
+        if tool_type not in self._told_of:
+            self._told_of.add(tool_type)
+            log.warning("left out of requests: hosted tools of type '%s'", tool_type)
+
     def _check_room(self, turn: Turn, request: CreateRequest) -> None:
         context, length = self._engine.context_length, len(turn.prompt)
         needed = length if request.warm_up else length + 1
         if needed > context:
-            raise ContextLengthError(
+            message = (
                 f"This model's maximum context length is {context} tokens. However, your messages "
-                f"resulted in {length} tokens. Please reduce the length of the messages.",
-                param="input",
+                f"resulted in {length} tokens. Please reduce the length of the messages."
             )
+            if request.truncation == "auto":
+                message += " 'truncation' 'auto' is accepted, but nothing is dropped yet."
+            raise ContextLengthError(message, param="input")

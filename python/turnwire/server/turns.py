@@ -151,6 +151,7 @@ class Turns:
         """Do steps 5 to 9: from ``response.created`` to the terminal event."""
         exchange, turn, request = running.exchange, running.turn, running.exchange.request
         sampling = self._engine.default_sampling
+        echo_instructions, echo_tools, echo_tool_choice = turn.echo
         stream = ResponseStream(
             request,
             response_id=running.response_id,
@@ -158,9 +159,9 @@ class Turns:
             model=running.model,
             stream_id=exchange.stream_id,
             new_id=new_id,
-            echo_tools=turn.echo_tools,
-            echo_instructions=turn.echo_instructions,
-            echo_tool_choice=turn.echo_tool_choice,
+            echo_tools=echo_tools,
+            echo_instructions=echo_instructions,
+            echo_tool_choice=echo_tool_choice,
             store=request.stored,
             temperature=sampling.temperature,
             top_p=sampling.top_p,

@@ -58,8 +58,7 @@ pub mod turn;
 
 pub use chain::{Budget, Node, View};
 pub use error::{Error, ErrorKind, Result};
-pub use family::Delta;
 pub use open::{Chains, OpenRequest};
 pub use profile::{Profile, Trust};
 pub use token::{Origin, Span, SpanKind, TokenId};
-pub use turn::{Constraint, Kind, Turn};
+pub use turn::{Constraint, Kind, Told, Turn};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
-use turnwire_core::{Constraint, Error, ErrorKind};
+use turnwire_core::{Constraint, Error, ErrorKind, Told};
 
 use crate::buffer::{self, TokenBuffer};
 use crate::chains::Node;
@@ -44,22 +44,26 @@ impl Span {
 }
 
 #[pyclass(frozen, get_all, module = "turnwire._core")]
+#[derive(Default)]
 pub(crate) struct Delta {
     kind: &'static str,
     text: String,
     call_id: String,
     name: String,
+    namespace: Option<String>,
 }
 
-impl From<turnwire_core::Delta> for Delta {
-    fn from(delta: turnwire_core::Delta) -> Self {
-        use turnwire_core::Delta::{Arguments, Call, Reasoning, Text};
-        let said = |kind, text| Self { kind, text, call_id: String::new(), name: String::new() };
-        match delta {
-            Reasoning(text) => said("reasoning", text),
-            Text(text) => said("text", text),
-            Arguments(text) => said("arguments", text),
-            Call { call_id, name } => Self { kind: "call", text: String::new(), call_id, name },
+impl From<Told> for Delta {
+    fn from(told: Told) -> Self {
+        use Told::{Arguments, Call, Input, Reasoning, Text};
+        let kind = told.kind();
+        match told {
+            Reasoning(text) | Text(text) | Arguments(text) | Input(text) => {
+                Self { kind, text, ..Self::default() }
+            }
+            Call { call_id, namespace, name, .. } => {
+                Self { kind, call_id, name, namespace, ..Self::default() }
+            }
         }
     }
 }
@@ -184,18 +188,14 @@ impl Turn {
     }
 
     #[getter]
-    fn echo_tools<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.read(py, |turn| PyBytes::new(py, turn.header().echo_tools.as_bytes()))
+    fn echo(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, Vec<u8>)> {
+        let bytes = |json: &str| json.as_bytes().to_vec();
+        self.read(py, |turn| turn.header().echo().map(bytes).into())
     }
 
     #[getter]
-    fn echo_instructions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.read(py, |turn| PyBytes::new(py, turn.header().echo_instructions.as_bytes()))
-    }
-
-    #[getter]
-    fn echo_tool_choice<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.read(py, |turn| PyBytes::new(py, turn.header().echo_tool_choice.as_bytes()))
+    fn left_out(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.read(py, |turn| turn.header().left_out.clone())
     }
 
     fn push(&self, ids: &Bound<'_, PyAny>) -> PyResult<Vec<Delta>> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::error::{Error, Result, excerpt};
+use crate::header::{INPUT, full_name};
 use crate::json::{self, Members};
 
 /// Who speaks in a message.
@@ -75,11 +76,11 @@ pub enum Item {
         /// The reasoning text, else the summary.
         text: String,
     },
-    /// The model called a function.
+    /// The model called a function, or a custom tool, which to it is a function of one text.
     Call {
         /// Pairs the call with its output.
         call_id: String,
-        /// The function.
+        /// The name by which the model calls it: that of its namespace is part of it.
         name: String,
         /// Raw JSON, byte for byte as sampled or as the client sent it.
         arguments: String,
@@ -185,20 +186,18 @@ fn parse_item(raw: &RawValue, param: &str) -> Result<Item> {
     match item_type.as_ref() {
         "message" => parse_message(&members, param),
         "reasoning" => parse_reasoning(&members, param),
-        "function_call" => {
-            if members.get("namespace").is_some() {
-                return Err(Error::unsupported(
-                    format!("{param}.namespace"),
-                    "Namespaced function calls are not supported by this server yet.",
-                ));
-            }
+        "function_call" | "custom_tool_call" => {
+            let custom = item_type == "custom_tool_call";
+            let said = members.required(if custom { "input" } else { "arguments" }, param)?;
+            let namespace = members.string("namespace", param)?;
+            let name = members.required("name", param)?;
             Ok(Item::Call {
                 call_id: members.required("call_id", param)?.into_owned(),
-                name: members.required("name", param)?.into_owned(),
-                arguments: members.required("arguments", param)?.into_owned(),
+                name: full_name(namespace.as_deref(), &name).into_owned(),
+                arguments: if custom { custom_arguments(&said) } else { said.into_owned() },
             })
         }
-        "function_call_output" => {
+        "function_call_output" | "custom_tool_call_output" => {
             let param_output = format!("{param}.output");
             let output = members
                 .get("output")
@@ -216,6 +215,17 @@ fn parse_item(raw: &RawValue, param: &str) -> Result<Item> {
             ),
         )),
     }
+}
+
+/// The arguments with which a model calls a custom tool on `input`: to it, such a tool is a function.
+fn custom_arguments(input: &str) -> String {
+    let mut arguments = String::with_capacity(input.len() + 16);
+    arguments.push('{');
+    json::write_string(INPUT, &mut arguments);
+    arguments.push(':');
+    json::write_string(input, &mut arguments);
+    arguments.push('}');
+    arguments
 }
 
 fn parse_message(members: &Members<'_>, param: &str) -> Result<Item> {
@@ -343,6 +353,8 @@ mod tests {
             r#""type":"reasoning""#,
             r#""type":"function_call""#,
             r#""type":"function_call_output""#,
+            r#""type":"custom_tool_call""#,
+            r#""type":"custom_tool_call_output""#,
             r#""type":"item_reference""#,
             r#""type":null"#,
             r#""role":"user""#,
@@ -367,6 +379,10 @@ mod tests {
             r#""output":"x""#,
             r#""output":[{"type":"input_text","text":"y"}]"#,
             r#""namespace":"n""#,
+            r#""namespace":null"#,
+            r#""namespace":["n"]"#,
+            r#""input":"a \"b\"\n\u0001""#,
+            r#""input":{}"#,
             r#""id":"i","status":"completed""#,
             r#""content":"\ud800""#,
         ]);
@@ -400,6 +416,9 @@ mod tests {
                 "content":[{"type":"reasoning_text","text":"t"}]}]"#,
             r#"[{"type":"function_call","id":"f","call_id":"c","name":"f","arguments":"{}"}]"#,
             r#"[{"type":"function_call_output","call_id":"c","output":"x"}]"#,
+            r#"[{"type":"function_call","call_id":"c","namespace":"n","name":"f","arguments":""}]"#,
+            r#"[{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}]"#,
+            r#"[{"type":"custom_tool_call_output","call_id":"c","output":"x"}]"#,
         ] {
             assert!(quick::read(input).is_some(), "{input}");
         }
@@ -411,6 +430,28 @@ mod tests {
             r#"[{"type":"function_call","call_id":"c","name":"f","arguments":"{\"b\":1,  \"a\":2}"}]"#,
         );
         assert_eq!(items.unwrap()[0].text(), r#"{"b":1,  "a":2}"#);
+    }
+
+    #[test]
+    fn calls_are_named_as_the_model_names_them() {
+        let items = parsed(
+            r#"[{"type":"function_call","call_id":"a","namespace":"crm","name":"find","arguments":"{}"},
+                {"type":"custom_tool_call","call_id":"b","name":"patch","input":"a\n\"b\""},
+                {"type":"custom_tool_call_output","call_id":"b","output":"done"}]"#,
+        );
+        let call = |call_id: &str, name: &str, arguments: &str| Item::Call {
+            call_id: call_id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+        };
+        assert_eq!(
+            items.unwrap(),
+            [
+                call("a", "crm__find", "{}"),
+                call("b", "patch", r#"{"input":"a\n\"b\""}"#),
+                Item::Output { call_id: "b".into(), text: "done".into() },
+            ]
+        );
     }
 
     #[test]
@@ -435,6 +476,11 @@ mod tests {
                 r#"[{"type":"function_call","call_id":1,"name":"f","arguments":""}]"#,
                 "input[0].call_id",
             ),
+            (
+                r#"[{"type":"function_call","call_id":"c","name":"f","arguments":"","namespace":1}]"#,
+                "input[0].namespace",
+            ),
+            (r#"[{"type":"custom_tool_call","call_id":"c","name":"f"}]"#, "input[0].input"),
             (r#"[{"type":"function_call_output","call_id":"c"}]"#, "input[0].output"),
             (
                 r#"[{"type":"function_call_output","call_id":"c","output":[{"type":"input_image"}]}]"#,

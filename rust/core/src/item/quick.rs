@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 
-use super::{Item, Role};
+use super::{Item, Role, custom_arguments};
+use crate::header::full_name;
 
 /// Every field that any item of ours has; others are skipped.
 #[derive(Deserialize)]
@@ -25,7 +26,9 @@ struct Given<'a> {
     call_id: Option<String>,
     name: Option<String>,
     arguments: Option<String>,
-    namespace: Option<IgnoredAny>,
+    input: Option<String>,
+    #[serde(borrow, default)]
+    namespace: Option<Cow<'a, str>>,
 }
 
 /// Text, or parts of it.
@@ -127,12 +130,21 @@ fn item(given: Given<'_>) -> Option<Item> {
             };
             Some(Item::Reasoning { text: if content.is_empty() { summary } else { content } })
         }
-        "function_call" if given.namespace.is_none() => Some(Item::Call {
-            call_id: given.call_id?,
-            name: given.name?,
-            arguments: given.arguments?,
-        }),
-        "function_call_output" => Some(Item::Output {
+        "function_call" | "custom_tool_call" => {
+            let name = given.name?;
+            Some(Item::Call {
+                call_id: given.call_id?,
+                name: match given.namespace.as_deref() {
+                    Some(namespace) => full_name(Some(namespace), &name).into_owned(),
+                    None => name,
+                },
+                arguments: match kind {
+                    "function_call" => given.arguments?,
+                    _ => custom_arguments(&given.input?),
+                },
+            })
+        }
+        "function_call_output" | "custom_tool_call_output" => Some(Item::Output {
             call_id: given.call_id?,
             text: given.output?.text(&["input_text"])?,
         }),

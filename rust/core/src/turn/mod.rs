@@ -15,6 +15,10 @@ use crate::profile::Profile;
 use crate::token::{Origin, Span, SpanKind, TokenId};
 
 mod commit;
+mod told;
+
+use told::Teller;
+pub use told::Told;
 
 /// How a prompt came from its parent's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,6 +130,7 @@ pub struct Turn {
     last: Option<TokenId>,
     detokenizer: Detokenizer,
     parser: Box<dyn OutputParser>,
+    teller: Teller,
     outputs: Vec<Item>,
 }
 
@@ -140,6 +145,7 @@ impl Turn {
         Self {
             detokenizer: Detokenizer::new(),
             parser: parts.profile.format().parser(opened.thinking.0, calls, &parts.header),
+            teller: Teller::new(Arc::clone(&parts.header)),
             prompt: opened.tape.view(),
             stage: if opened.generate { Stage::Open } else { Stage::Finished },
             profile: parts.profile,
@@ -240,19 +246,19 @@ impl Turn {
         Some((item, name))
     }
 
-    /// Appends sampled ids and appends what they say to `out`. Ids behind a stop id are ignored.
+    /// Appends sampled ids and appends what they tell the client to `out`. Ids behind a stop id are ignored.
     ///
     /// # Errors
     /// `invalid_value` for an id that the vocabulary does not have: nothing of the push happened.
     /// [`crate::ErrorKind::Invariant`] when the turn was not open.
-    pub fn push(&mut self, ids: &[TokenId], out: &mut Vec<Delta>) -> Result<()> {
+    pub fn push(&mut self, ids: &[TokenId], out: &mut Vec<Told>) -> Result<()> {
         if matches!(self.stage, Stage::Finished | Stage::Gone) {
             return Err(Error::invariant("push after finish, or in a turn that does not generate"));
         }
         if let Some(id) = ids.iter().find(|&&id| !self.profile.knows(id)) {
             return Err(Error::invalid_value("ids", format!("The vocabulary has no token {id}.")));
         }
-        let first = out.len();
+        let mut said = Vec::new();
         let profile = Arc::clone(&self.profile);
         for &id in ids {
             if self.stage != Stage::Open {
@@ -271,9 +277,9 @@ impl Turn {
                 &profile.vocabulary().pieces,
                 id,
                 &mut |decoded| match decoded {
-                    Decoded::Text(text) => parser.text(text, out),
+                    Decoded::Text(text) => parser.text(text, &mut said),
                     Decoded::Added { id, content, special } => {
-                        parser.added(id, content, special, index, out);
+                        parser.added(id, content, special, index, &mut said);
                     }
                 },
             )?;
@@ -282,7 +288,8 @@ impl Turn {
                 self.stage = Stage::Stopped;
             }
         }
-        collect(&mut self.outputs, &out[first..]);
+        collect(&mut self.outputs, &said);
+        self.teller.tell(said, out);
         Ok(())
     }
 
@@ -308,21 +315,23 @@ impl Turn {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Invariant`] after commit or abort.
-    pub fn finish(&mut self, out: &mut Vec<Delta>) -> Result<()> {
+    pub fn finish(&mut self, out: &mut Vec<Told>) -> Result<()> {
         match self.stage {
             Stage::Gone => return Err(Error::invariant("finish after commit or abort")),
             Stage::Finished => return Ok(()),
             Stage::Open | Stage::Stopped => {}
         }
-        let first = out.len();
+        let mut said = Vec::new();
         let parser = &mut self.parser;
         self.detokenizer.flush(&mut |decoded| {
             if let Decoded::Text(text) = decoded {
-                parser.text(text, out);
+                parser.text(text, &mut said);
             }
         });
-        self.parser.finish(self.sampled, out);
-        collect(&mut self.outputs, &out[first..]);
+        self.parser.finish(self.sampled, &mut said);
+        collect(&mut self.outputs, &said);
+        self.teller.tell(said, out);
+        self.teller.finish(out);
         self.stage = Stage::Finished;
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use turnwire_core::family::Answer;
 use turnwire_core::header::RawHeader;
-use turnwire_core::{Budget, Chains, Delta, Node, OpenRequest, Profile, Trust, Turn};
+use turnwire_core::{Budget, Chains, Node, OpenRequest, Profile, Told, Trust, Turn};
 
 pub(crate) const ROOMY: Budget = Budget { bytes: 1 << 30, ttl: Duration::from_secs(3600) };
 
@@ -59,16 +59,16 @@ pub(crate) fn calls_with(reasoning: Option<&str>, calls: &[(&str, &str)]) -> Vec
     CHAINS.profile().encode_answer(&answer).unwrap()
 }
 
-pub(crate) fn commit(mut turn: Turn, ids: &[u32]) -> (Node, Vec<Delta>) {
+pub(crate) fn commit(mut turn: Turn, ids: &[u32]) -> (Node, Vec<Told>) {
     let mut deltas = Vec::new();
     turn.push(ids, &mut deltas).unwrap();
     turn.finish(&mut deltas).unwrap();
     (turn.commit().unwrap(), deltas)
 }
 
-pub(crate) fn call_ids(deltas: &[Delta]) -> Vec<String> {
-    let id = |delta: &Delta| match delta {
-        Delta::Call { call_id, .. } => Some(call_id.clone()),
+pub(crate) fn call_ids(deltas: &[Told]) -> Vec<String> {
+    let id = |delta: &Told| match delta {
+        Told::Call { call_id, .. } => Some(call_id.clone()),
         _ => None,
     };
     deltas.iter().filter_map(id).collect()

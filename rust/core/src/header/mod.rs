@@ -3,48 +3,24 @@
 //!
 //! An unchanged header is recognised by the hash of its raw bytes and parsed once (D5).
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::error::{Error, Result, excerpt};
-use crate::json::{self, Members, Style};
+use crate::error::Result;
+use crate::json;
 use crate::token::TokenId;
 
-/// OpenAI's limit for a function's name, in characters.
-const MAX_NAME: usize = 128;
+mod choice;
+mod tools;
+
+pub use self::choice::ToolChoice;
+use self::tools::Offered;
+pub use self::tools::{INPUT, Tool, ToolKind, full_name};
 
 /// Whether the model is to think, and the template's word for how much.
 pub type Thinking = (bool, Option<&'static str>);
-
-/// One function that the model may call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tool {
-    /// Its name: letters, digits, `_` and `-`.
-    pub name: String,
-    /// As a chat template prints it: the Chat Completions form, written as Python writes JSON.
-    pub declaration: String,
-    /// What it does, in the client's words.
-    pub description: Option<String>,
-    /// The JSON schema of its arguments, compact.
-    pub schema: Option<String>,
-    /// As the Response object echoes it, compact.
-    pub echo: String,
-}
-
-/// Which tools the model may or must call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToolChoice {
-    /// The model chooses.
-    Auto,
-    /// No call. The tools are not rendered, so that the model does not know them.
-    None,
-    /// At least one call, of any of these tools (indices into the header's).
-    Required(Vec<usize>),
-}
 
 /// The request's `instructions`, `tools` and `tool_choice`, parsed.
 #[derive(Debug)]
@@ -53,8 +29,10 @@ pub struct Header {
     pub key: [u8; 32],
     /// The first system message, if any.
     pub instructions: Option<String>,
-    /// Every tool, in the client's order.
+    /// Every tool that the client answers, in its order; those of a namespace one by one.
     pub tools: Vec<Tool>,
+    /// The types of the hosted tools, which nobody here runs: they are neither rendered nor echoed.
+    pub left_out: Vec<String>,
     /// The choice among them.
     pub choice: ToolChoice,
     /// Instructions as JSON: a string or `null`.
@@ -154,9 +132,8 @@ impl Header {
             Some(text) => json::write_string(text, &mut echo_instructions),
             None => echo_instructions.push_str("null"),
         }
-        let tools = parse_tools(raw.tools)?;
-        let (choice, echo_tool_choice) = parse_choice(raw.tool_choice, &tools)?;
-        let echoes: Vec<&str> = tools.iter().map(|tool| tool.echo.as_str()).collect();
+        let Offered { tools, echoes, left_out } = tools::parse(raw.tools)?;
+        let (choice, echo_tool_choice) = choice::parse(raw.tool_choice, &tools)?;
         let echo_tools = format!("[{}]", echoes.join(","));
         Ok(Arc::new(Self {
             key: raw.key(),
@@ -164,6 +141,7 @@ impl Header {
             types: OnceLock::new(),
             instructions,
             tools,
+            left_out,
             choice,
             echo_instructions,
             echo_tools,
@@ -194,6 +172,12 @@ impl Header {
         Ok(Some((ids, true)))
     }
 
+    /// Instructions, tools and tool choice, as JSON.
+    #[must_use]
+    pub fn echo(&self) -> [&str; 3] {
+        [&self.echo_instructions, &self.echo_tools, &self.echo_tool_choice]
+    }
+
     /// What its tools take, as a parser of calls wants to know it.
     #[must_use]
     pub fn parameter_types(&self) -> Arc<ParameterTypes> {
@@ -214,6 +198,12 @@ impl Header {
         if self.choice == ToolChoice::None { &[] } else { &self.tools }
     }
 
+    /// The tool that the model calls by this name.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.name == name)
+    }
+
     /// Whether both render to the same tokens.
     #[must_use]
     pub fn renders_as(&self, other: &Self) -> bool {
@@ -224,187 +214,6 @@ impl Header {
             || (self.instructions == other.instructions
                 && declarations(self) == declarations(other))
     }
-}
-
-fn parse_tools(bytes: Option<&[u8]>) -> Result<Vec<Tool>> {
-    let Some(bytes) = bytes else { return Ok(Vec::new()) };
-    let raw = json::value(bytes, "tools")?;
-    if raw.get() == "null" {
-        return Ok(Vec::new());
-    }
-    let mut tools: Vec<Tool> = Vec::new();
-    for (index, raw) in json::array(raw, "tools")?.into_iter().enumerate() {
-        let param = format!("tools[{index}]");
-        let tool = parse_tool(&json::object(raw, &param)?, &param)?;
-        if tools.iter().any(|other| other.name == tool.name) {
-            return Err(Error::invalid_value(
-                format!("{param}.name"),
-                format!("The tool name '{}' is used twice.", tool.name),
-            ));
-        }
-        tools.push(tool);
-    }
-    Ok(tools)
-}
-
-fn parse_tool(members: &Members<'_>, param: &str) -> Result<Tool> {
-    let tool_type = members.required("type", param)?;
-    if tool_type != "function" {
-        return Err(Error::unsupported(
-            format!("{param}.type"),
-            format!(
-                "Tools of type '{}' are not supported by this server yet.",
-                excerpt(&tool_type)
-            ),
-        ));
-    }
-    for option in ["async", "defer_loading"] {
-        if members.is_true(option) {
-            return Err(Error::unsupported(
-                format!("{param}.{option}"),
-                format!("Tools with '{option}' are not supported by this server yet."),
-            ));
-        }
-    }
-    let name = members.required("name", param)?.into_owned();
-    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(legal) {
-        return Err(Error::invalid_value(
-            format!("{param}.name"),
-            format!(
-                "Invalid '{param}.name': it must match '^[a-zA-Z0-9_-]+$' and have at most \
-                 {MAX_NAME} characters."
-            ),
-        ));
-    }
-    let description = members.string("description", param)?;
-    let parameters_param = format!("{param}.parameters");
-    let parameters = members.get("parameters");
-    if let Some(raw) = parameters.filter(|raw| !raw.get().starts_with('{')) {
-        return Err(json::wrong_type(&parameters_param, "an object", raw));
-    }
-    let written = |style: Style| -> Result<Option<String>> {
-        parameters.map(|raw| write_raw(raw, style, &parameters_param)).transpose()
-    };
-
-    let mut declaration = String::from(r#"{"type": "function", "function": {"name": "#);
-    json::write_string(&name, &mut declaration);
-    let mut echo = String::from(r#"{"type":"function","name":"#);
-    json::write_string(&name, &mut echo);
-    echo.push_str(r#","description":"#);
-    match &description {
-        Some(text) => {
-            declaration.push_str(r#", "description": "#);
-            json::write_string(text, &mut declaration);
-            json::write_string(text, &mut echo);
-        }
-        None => echo.push_str("null"),
-    }
-    if let Some(parameters) = written(Style::Python)? {
-        declaration.push_str(r#", "parameters": "#);
-        declaration.push_str(&parameters);
-    }
-    declaration.push_str("}}");
-    let schema = written(Style::Compact)?;
-    echo.push_str(r#","parameters":"#);
-    echo.push_str(schema.as_deref().unwrap_or("null"));
-    // `strict` is accepted and echoed as what it is here: not enforced.
-    echo.push_str(r#","strict":false}"#);
-    let description = description.map(Cow::into_owned);
-    Ok(Tool { name, declaration, description, schema, echo })
-}
-
-fn write_raw(raw: &RawValue, style: Style, param: &str) -> Result<String> {
-    let mut out = String::with_capacity(raw.get().len() + raw.get().len() / 8);
-    json::write(raw, style, param, &mut out)?;
-    Ok(out)
-}
-
-fn parse_choice(bytes: Option<&[u8]>, tools: &[Tool]) -> Result<(ToolChoice, String)> {
-    const PARAM: &str = "tool_choice";
-    let auto = || (ToolChoice::Auto, r#""auto""#.to_owned());
-    let Some(bytes) = bytes else { return Ok(auto()) };
-    let raw = json::value(bytes, PARAM)?;
-    match raw.get().as_bytes().first() {
-        Some(b'n') => Ok(auto()),
-        Some(b'"') => {
-            let choice = match json::string(raw, PARAM)?.as_ref() {
-                "auto" => ToolChoice::Auto,
-                "none" => ToolChoice::None,
-                "required" => required((0..tools.len()).collect(), PARAM)?,
-                other => {
-                    return Err(Error::invalid_value(
-                        PARAM,
-                        format!(
-                            "Invalid value: '{}'. Supported values are: 'none', 'auto', and \
-                             'required'.",
-                            excerpt(other)
-                        ),
-                    ));
-                }
-            };
-            Ok((choice, raw.get().to_owned()))
-        }
-        Some(b'{') => {
-            let members = json::object(raw, PARAM)?;
-            let choice = match members.required("type", PARAM)?.as_ref() {
-                "function" => required(vec![named(&members, PARAM, tools)?], PARAM)?,
-                "allowed_tools" => allowed_tools(&members, tools)?,
-                other => {
-                    return Err(Error::unsupported(
-                        "tool_choice.type",
-                        format!(
-                            "A tool choice of type '{}' is not supported by this server yet.",
-                            excerpt(other)
-                        ),
-                    ));
-                }
-            };
-            Ok((choice, write_raw(raw, Style::Compact, PARAM)?))
-        }
-        _ => Err(json::wrong_type(PARAM, "a string or an object", raw)),
-    }
-}
-
-fn allowed_tools(members: &Members<'_>, tools: &[Tool]) -> Result<ToolChoice> {
-    let mode = members.required("mode", "tool_choice")?;
-    if mode != "required" {
-        return Err(Error::unsupported(
-            "tool_choice.mode",
-            format!(
-                "'allowed_tools' with mode '{}' is not supported by this server yet.",
-                excerpt(&mode)
-            ),
-        ));
-    }
-    let param = "tool_choice.tools";
-    let raw = members.get("tools").ok_or_else(|| Error::missing_parameter(param))?;
-    let mut allowed = Vec::new();
-    for (index, raw) in json::array(raw, param)?.into_iter().enumerate() {
-        let param = format!("{param}[{index}]");
-        allowed.push(named(&json::object(raw, &param)?, &param, tools)?);
-    }
-    required(allowed, param)
-}
-
-fn named(members: &Members<'_>, param: &str, tools: &[Tool]) -> Result<usize> {
-    let name = members.required("name", param)?;
-    tools.iter().position(|tool| tool.name == name).ok_or_else(|| {
-        Error::invalid_value(
-            format!("{param}.name"),
-            format!("Tool choice '{}' not found in 'tools' parameter.", excerpt(&name)),
-        )
-    })
-}
-
-fn required(tools: Vec<usize>, param: &str) -> Result<ToolChoice> {
-    if tools.is_empty() {
-        return Err(Error::invalid_value(
-            param,
-            "Tool choice 'required' must be specified with 'tools' parameter.",
-        ));
-    }
-    Ok(ToolChoice::Required(tools))
 }
 
 #[cfg(test)]
@@ -440,6 +249,41 @@ mod tests {
     }
 
     #[test]
+    fn a_custom_tool_is_declared_as_a_function_of_one_text() {
+        let tools = r#"[{"type":"custom","name":"patch","description":"Edit.",
+            "format":{"type":"grammar","syntax":"lark","definition":"start: /x+/"}}]"#;
+        let header = parse("null", tools, r#"{"type":"custom","name":"patch"}"#).unwrap();
+        assert_eq!(header.choice, ToolChoice::Required(vec![0]));
+        let declared: Value = serde_json::from_str(&header.tools[0].declaration).unwrap();
+        let function = &declared["function"];
+        assert_eq!(function["name"], "patch");
+        assert_eq!(function["parameters"]["required"], serde_json::json!(["input"]));
+        assert!(function["description"].as_str().unwrap().contains("start: /x+/"));
+        // What is not enforced is not echoed as if it were.
+        assert_eq!(
+            header.echo_tools,
+            r#"[{"type":"custom","name":"patch","description":"Edit.","format":{"type":"text"}}]"#
+        );
+    }
+
+    #[test]
+    fn the_tools_of_a_namespace_are_called_by_its_name_and_theirs() {
+        let tools = r#"[{"type":"namespace","name":"crm","description":"Customers.","tools":[
+            {"type":"function","name":"find"},{"type":"custom","name":"sql"}]},{"type":"web_search"}]"#;
+        let choice = r#"{"type":"function","namespace":"crm","name":"find"}"#;
+        let header = parse("null", tools, choice).unwrap();
+        assert_eq!(header.choice, ToolChoice::Required(vec![0]));
+        let find = header.tool("crm__find").unwrap();
+        assert_eq!((find.namespace.as_deref(), find.own_name.as_str()), (Some("crm"), "find"));
+        assert_eq!(find.description.as_deref(), Some("Customers."));
+        assert_eq!(header.tool("crm__sql").unwrap().kind, ToolKind::Custom);
+        assert_eq!(header.left_out, ["web_search"]);
+        let echoed: Value = serde_json::from_str(&header.echo_tools).unwrap();
+        assert_eq!(echoed.as_array().unwrap().len(), 1);
+        assert_eq!(echoed[0]["tools"][1]["name"], "sql");
+    }
+
+    #[test]
     fn headers_that_render_alike_are_told_from_others() {
         let raw = RawHeader { tools: Some(LS.as_bytes()), ..RawHeader::default() };
         let first = Header::parse(raw).unwrap();
@@ -470,7 +314,30 @@ mod tests {
         for (tools, choice, param) in [
             ("{}", "null", "tools"),
             ("[1]", "null", "tools[0]"),
-            (r#"[{"type":"web_search"}]"#, "null", "tools[0].type"),
+            (r#"[{"type":"shell"}]"#, "null", "tools[0].type"),
+            (
+                r#"[{"type":"custom","name":"a","format":{"type":"xml"}}]"#,
+                "null",
+                "tools[0].format.type",
+            ),
+            (
+                r#"[{"type":"custom","name":"a","format":{"type":"grammar","syntax":"bnf","definition":""}}]"#,
+                "null",
+                "tools[0].format.syntax",
+            ),
+            (r#"[{"type":"namespace","name":"a","tools":[]}]"#, "null", "tools[0].tools"),
+            (
+                r#"[{"type":"namespace","name":"a","tools":[{"type":"mcp"}]}]"#,
+                "null",
+                "tools[0].tools[0].type",
+            ),
+            (
+                r#"[{"type":"function","name":"a__b"},
+                    {"type":"namespace","name":"a","tools":[{"type":"function","name":"b"}]}]"#,
+                "null",
+                "tools[1].tools[0].name",
+            ),
+            (r#"[{"type":"web_search"}]"#, r#"{"type":"web_search"}"#, "tool_choice.type"),
             (r#"[{"type":"function"}]"#, "null", "tools[0].name"),
             (r#"[{"type":"function","name":"a b"}]"#, "null", "tools[0].name"),
             (r#"[{"type":"function","name":"a","parameters":[]}]"#, "null", "tools[0].parameters"),

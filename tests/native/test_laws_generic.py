@@ -33,6 +33,7 @@ MODELS = {
     "mistral-v0.1": "llama.cpp/mistralai-Mistral-Nemo-Instruct-2407",
     "tekken": "llama.cpp/Mistral-Small-3.2-24B-Instruct-2506",
     "glm": "llama.cpp/GLM-4.7-Flash",
+    "kimi": "llama.cpp/moonshotai-Kimi-K2",
     "gemma3": None,  # these two packages bring a template
     "llama3.1": None,
 }

@@ -24,6 +24,8 @@ pub struct Before {
     pub last: Last,
     /// Whether a user has asked something (templates look for the last query).
     pub asked: bool,
+    /// Whether the last message was an answer of the model's: it called nothing.
+    pub answered: bool,
     /// How many calls there have been.
     pub calls: u32,
     /// Whether the model may not think: some say so in every message of a user.
@@ -34,8 +36,9 @@ impl Before {
     /// The same once `last` has spoken, with so many calls.
     #[must_use]
     pub fn and_said(self, last: Last, calls: usize) -> Self {
+        let answered = last == Last::Model && calls == 0;
         let calls = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
-        Self { last, calls, ..self }
+        Self { last, answered, calls, ..self }
     }
 }
 

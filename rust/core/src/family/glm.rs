@@ -346,16 +346,8 @@ impl Family for Glm {
         }
     }
 
-    /// Between the markers that history keeps. One who called a function while thinking has not closed
-    /// the block, so that all of it goes.
     fn lost(&self, ids: &[TokenId], reasoning: Range<usize>) -> Range<usize> {
-        let is = |at: usize, marker: &Marker| ids.get(at).copied() == marker.id();
-        let Range { start, end } = reasoning;
-        let opened = is(start, &self.think.open);
-        let closed = end > start && is(end - 1, &self.think.close);
-        let keeps_open = opened && self.blank_opens && (closed || end >= ids.len());
-        let end = end - usize::from(closed);
-        (start + usize::from(keeps_open)).min(end)..end
+        self.think.within(ids, reasoning, self.blank_opens)
     }
 
     fn is_query(&self, _text: &str) -> bool {

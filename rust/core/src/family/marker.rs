@@ -1,5 +1,7 @@
 //! A piece of a format's markup: what renderers write and parsers look for.
 
+use std::ops::Range;
+
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
@@ -19,6 +21,24 @@ pub struct Markers {
     pub open: Marker,
     /// Closes it.
     pub close: Marker,
+}
+
+impl Markers {
+    /// What stands between the two among sampled `ids`, where history keeps the markers; the opening
+    /// one only if it `keeps_open`.
+    ///
+    /// Who calls a function while thinking does not close the block: then all of it goes, since half a
+    /// block must not stay.
+    #[must_use]
+    pub fn within(&self, ids: &[TokenId], whole: Range<usize>, keeps_open: bool) -> Range<usize> {
+        let is = |at: usize, marker: &Marker| ids.get(at).copied() == marker.id();
+        let Range { start, end } = whole;
+        let opened = is(start, &self.open);
+        let closed = end > start && is(end - 1, &self.close);
+        let keeps_open = keeps_open && opened && (closed || end >= ids.len());
+        let end = end - usize::from(closed);
+        (start + usize::from(keeps_open)).min(end)..end
+    }
 }
 
 impl Marker {

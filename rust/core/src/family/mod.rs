@@ -19,6 +19,7 @@ mod foreign;
 pub mod generic;
 pub mod glm;
 pub mod hermes;
+pub mod kimi;
 pub mod marker;
 pub mod native;
 pub mod output;
@@ -188,6 +189,8 @@ pub struct News {
     pub asked: bool,
     /// Whether it is anything at all.
     pub follows: bool,
+    /// Whether it holds an answer of the model's, without calls, or goes on behind one.
+    pub answered: bool,
 }
 
 /// How a segment's reasoning is shown, and when history loses it.

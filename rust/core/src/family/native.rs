@@ -4,6 +4,7 @@
 use super::chatml::ChatMl;
 use super::generic::Generic;
 use super::glm::Glm;
+use super::kimi::Kimi;
 use super::{Family, probe};
 use crate::error::{Error, Result};
 use crate::tokenizer::Vocabulary;
@@ -13,9 +14,10 @@ type Detect =
     fn(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>>;
 
 /// Every family, in the order in which they are tried.
-const FAMILIES: [Detect; 2] = [
+const FAMILIES: [Detect; 3] = [
     |generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(Glm::detect(generic, vocabulary, compat)?)),
+    |generic, vocabulary, compat| Ok(Box::new(Kimi::detect(generic, vocabulary, compat)?)),
 ];
 
 /// The renderer of `generic`'s template.

@@ -2,12 +2,13 @@
 //! rendered behind what stands, and history that the template rewrites is edited by token surgery
 //! (D6).
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Extent, Node, Segment, Tail};
 use crate::error::Result;
-use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, group, name_among};
+use crate::family::render::{Called, Group, HEADER_QUESTION, Message, Sink, call_among, group};
 use crate::family::{Before, End, Family, Last, News, Showing, Shown};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
@@ -81,13 +82,21 @@ impl<'a> Plan<'a> {
             (joined.groups.clone(), joined.before)
         } else {
             let before = parent.map(|node| node.parts().before).unwrap_or_default();
-            (grouped(parent, ordinary, seen + new_leading), before)
+            (grouped(parent, ordinary, seen + new_leading, before.calls), before)
         };
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }
         before.unthinking = unthinking;
         if !family.takes(&groups, before) {
+            return Ok(None);
+        }
+        // Reasoning that an answer has taken out does not come back when that turns out to be none.
+        let was_answer = parent.is_some_and(|node| node.parts().before.answered);
+        let ended = News { asks: false, asked: true, follows: false, answered: true };
+        let goes_on =
+            joined.is_some() && groups.first().is_some_and(|group| !group.message.is_answer());
+        if was_answer && goes_on && family.loses(Dropped::OnQuery, ended) {
             return Ok(None);
         }
         if before.last == Last::Nobody && leading > 0 {
@@ -98,6 +107,8 @@ impl<'a> Plan<'a> {
             asks: groups.iter().any(|group| family.asks(&group.message)),
             asked: before.asked,
             follows: !groups.is_empty(),
+            answered: groups.iter().any(|group| group.message.is_answer())
+                || before.answered && (asked.request.generate || !groups.is_empty()),
         };
         let header = match header(profile, family, asked, leading, new_leading > 0)? {
             Headed::Same => None,
@@ -235,18 +246,25 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The messages that `items` form behind `parent`.
-fn grouped(parent: Option<&Node>, items: &[Arc<Item>], first: usize) -> Vec<Group> {
-    group(items, first, &|id| {
-        name_among(items, id).or_else(|| {
-            let call = parent?
-                .find_item(|item| matches!(item, Item::Call { call_id, .. } if call_id == id))?;
-            match call.as_ref() {
-                Item::Call { name, .. } => Some(name.clone()),
-                _ => None,
-            }
-        })
-    })
+/// The messages that `items` form, behind so many `calls` of a conversation with `parent`.
+fn grouped(parent: Option<&Node>, items: &[Arc<Item>], first: usize, calls: u32) -> Vec<Group> {
+    group(items, first, &|id| call_among(items, calls, id).or_else(|| called(parent?, id)))
+}
+
+/// The newest call with this id.
+fn called(node: &Node, id: &str) -> Option<Called> {
+    let newer = Cell::new(0);
+    let found = node.find_item(|item| match item {
+        Item::Call { call_id, .. } if call_id == id => true,
+        Item::Call { .. } => {
+            newer.set(newer.get() + 1);
+            false
+        }
+        _ => false,
+    })?;
+    let Item::Call { name, .. } = found.as_ref() else { return None };
+    let number = node.parts().before.calls.saturating_sub(newer.get() + 1);
+    Some(Called { name: name.clone(), number })
 }
 
 /// A request's header beside its parent's.
@@ -364,7 +382,7 @@ fn joined(node: &Node, items: &[Arc<Item>]) -> Option<Joined> {
     }
     all.extend(items.iter().cloned());
     Some(Joined {
-        groups: grouped(Some(node), &all, own.start),
+        groups: grouped(Some(node), &all, own.start, last.before.calls),
         first_token: node.token_count() - last.ids.len(),
         before: last.before,
     })
@@ -380,7 +398,7 @@ fn without_reasoning(
     let ids: Arc<[u32]> = if segment.reasoning.is_empty() {
         let own = segment.items.range();
         let items = node.items(own.clone());
-        let mut groups = grouped(Some(node), &items, own.start);
+        let mut groups = grouped(Some(node), &items, own.start, segment.before.calls);
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }

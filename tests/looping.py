@@ -87,7 +87,10 @@ class Loop(Talk):
         if not calls or self.random.random() < 0.5:
             said["text"] = self.random.choice(SAYINGS)
         return said | {
-            "calls": [{"name": name, "arguments": json.dumps(given, ensure_ascii=False)} for name, given in chosen]
+            "calls": [
+                {"name": name, "arguments": json.dumps(given, ensure_ascii=False)}
+                for name, given in chosen
+            ]
         }
 
     def sampled(self, *, calls: int) -> list[int]:

@@ -4,14 +4,14 @@
 //! <|im_system|>tool_declare<|im_middle|>[…]<|im_end|>
 //! <|im_user|>user<|im_middle|>{text}<|im_end|>
 //! <|im_assistant|>assistant<|im_middle|><think>{reasoning}</think>{text}<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:{number}<|tool_call_argument_begin|>{…}<|tool_call_end|><|tool_calls_section_end|><|im_end|>
-//! <|im_system|>tool<|im_middle|>## Return of functions.{name}:{number}\n{output}<|im_end|>
+//! <|im_system|>{name}<|im_middle|>## Return of functions.{name}:{number}\n{output}<|im_end|>
 //! ```
 //!
-//! | dialect | a call's number | an output names | reasoning |
+//! | dialect | a call's number | an output | reasoning |
 //! |---|---|---|---|
-//! | K2, as first published | within its message | the client's id | none |
-//! | K2 | within the conversation | the call | none |
-//! | K2-Thinking | within the conversation | the call | behind the last answer without calls |
+//! | K2, as first published | within its message | is a `tool`'s, of the client's id | none |
+//! | K2 | within the conversation | is the function's, of the call | none |
+//! | K2-Thinking | within the conversation | is the function's, of the call | behind the last answer without calls |
 //!
 //! Where reasoning is gone its markers stay.
 
@@ -56,6 +56,8 @@ pub struct Kimi {
     /// Whether history keeps all reasoning.
     keeps: bool,
     form: Option<CallForm>,
+    /// Whether an output is said by the function that was called, and not by `tool`.
+    names_tools: bool,
     /// Between the id of a call and its output.
     before_output: String,
     /// Whether added tokens are matched in texts, which are then encoded as the whole prompt is.
@@ -90,8 +92,11 @@ impl Kimi {
             generic.template().render(&given, None, false, true).unwrap_or_default()
         };
         let asked = json!({"role": "user", "content": "x"});
-        let output = json!({"role": "tool", "tool_call_id": "probe_id", "content": "probe_output"});
-        let before_output = between(&print(&[asked.clone(), output]), "probe_id", "probe_output");
+        let output = json!({
+            "role": "tool", "name": "probe_name", "tool_call_id": "probe_id", "content": "probe_output",
+        });
+        let output = print(&[asked.clone(), output]);
+        let before_output = between(&output, "probe_id", "probe_output");
         let reasons =
             json!({"role": "assistant", "content": "y", "reasoning_content": "probe_thought"});
         let keeps = print(&[asked.clone(), reasons, asked]).contains("probe_thought");
@@ -111,6 +116,7 @@ impl Kimi {
             think,
             keeps,
             form: generic.call().cloned(),
+            names_tools: output.contains("probe_name"),
             before_output: before_output.filter(|_| ways.tools).ok_or_else(|| {
                 Error::profile("the chat template does not print which call an output answers")
             })?,
@@ -240,7 +246,8 @@ impl Family for Kimi {
             }
             Message::Outputs(outputs) => {
                 for Answered { call_id: given, name, number, text } in outputs {
-                    self.open(&self.system, "tool", sink);
+                    let role = if self.names_tools { name } else { "tool" };
+                    self.open(&self.system, role, sink);
                     sink.text("## Return of ");
                     if self.ways.counted_ids {
                         sink.text(&call_id(name, *number));

@@ -19,7 +19,7 @@ from oracle import generic, templates, vocabulary
 from oracle.generic import NOW, RefusedError
 from oracle.growing import Growing
 from turnwire import _core
-from turnwire.errors import InvalidValueError
+from turnwire.errors import InvalidValueError, UnsupportedParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +77,16 @@ def common(one: Sequence[Any], other: Sequence[Any]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
+@cache
+def _rests(template: Template, trust: str) -> bool:
+    """Whether the model can be asked not to reason."""
+    try:
+        _core.Chains(profile_of(template, trust)).open(None, raw(ASK), effort="none").abort()
+    except UnsupportedParameterError:
+        return False
+    return True
+
+
 class Talk:
     """One conversation, through the wall and as a list of items for the oracle."""
 
@@ -94,7 +104,7 @@ class Talk:
         self.items: list[Any] = []
         self.opens = 0
         self.turns = 0
-        self.thinking = self.random.random() < 0.7
+        self.thinking = self.random.random() < 0.7 or not _rests(template, trust)
         self.instructions: str | None = None
         self.tools: list[Any] = []
         self.head()

@@ -188,7 +188,7 @@ class SimEngine:
         failed = False
         try:
             async with self._places:
-                cached = self._cache.match(prompt, request.affinity, request.cache_scope)
+                cached = self._cache.match(prompt, request.cache_scope)
                 schedule = self._schedule(act, len(request.prompt) - cached, len(ids))
                 await self._sleep_until(schedule.due(0), life)
                 run = _Run(ids, finish_reason, act.fault, cached, schedule, recording)
@@ -214,7 +214,7 @@ class SimEngine:
             if run is not None and life == self._lives:
                 # The last sampled token has not been evaluated yet: no block may contain it.
                 sampled = array("I", ids[: max(run.sent - 1, 0)]).tobytes()
-                self._cache.insert(prompt + sampled, request.affinity, request.cache_scope)
+                self._cache.insert(prompt + sampled, request.cache_scope)
 
     def _check(self, request: EngineRequest) -> None:
         if not self.ready:

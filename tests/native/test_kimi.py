@@ -283,14 +283,14 @@ def test_reasoning_by_hand():
     talk.same(last.prompt.tolist(), talk.known.encode_text(header + printed))
 
 
+_SECOND = f"{_BEGIN}functions.f:1{_ARGUMENT}{{}}{_END}"
 _READ = (
     # What is sampled, and what it says.
     ("Hi.\n\nYou.", [("text", "Hi.\n\nYou.")]),
     (f"{_BEGIN}functions.ls:0{_ARGUMENT}{{}}{_END}", [("ls", "{}")]),
     (f"So: {_BEGIN}functions.a.b-c:12{_ARGUMENT} {{}} {_END}", [("text", "So: "), ("a.b-c", "{}")]),
     (
-        f'{_BEGIN}functions.ls:0{_ARGUMENT}{{"a": "<|"}}{_END}'
-        + f"{_BEGIN}functions.f:1{_ARGUMENT}{{}}{_END}",
+        f'{_BEGIN}functions.ls:0{_ARGUMENT}{{"a": "<|"}}{_END}{_SECOND}',
         [("ls", '{"a": "<|"}'), ("f", "{}")],
     ),
     (f'{_BEGIN}functions.ls:0{_ARGUMENT}{{"path": "a b', [("ls", '{"path": "a b')]),

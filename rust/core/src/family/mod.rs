@@ -182,6 +182,7 @@ impl Before {
 
 /// What a turn brings, as far as it may take reasoning out of what stands before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct News {
     /// Whether there is a query among it.
     pub asks: bool,

@@ -1,4 +1,4 @@
-//! GLM 4.5 to 5, and whatever prints the same.
+//! GLM 4.5 to 4.7, and whatever prints the same.
 //!
 //! ```text
 //! [gMASK]<sop><|system|>\n# Tools\n…
@@ -13,7 +13,7 @@
 //! | dialect | lines | asked not to think | an answer that shows no reasoning | the prompt opens reasoning |
 //! |---|---|---|---|---|
 //! | GLM 4.5, 4.6 | a newline before each part | `/nothink` behind every user's text | `<think></think>` | no |
-//! | GLM 4.7, 5 | none | only the prompt says so | `</think>` | yes |
+//! | GLM 4.7 | none | only the prompt says so | `</think>` | yes |
 //!
 //! Reasoning shows behind the last user's message, or everywhere where the template's `clear_thinking`
 //! is off. Elsewhere what it said is gone and its markers stay, so the surgery cuts between them.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from oracle import generic, templates, vocabulary
+from oracle import generic, harmony, templates, vocabulary
 from oracle.generic import NOW, RefusedError
 from oracle.growing import Growing
 from turnwire import _core
@@ -131,8 +131,10 @@ class Talk:
 
     def expected(self, new: Sequence[Any], *, generate: bool = True) -> list[int] | None:
         """The oracle's prompt; None when the template refuses the conversation."""
+        # OpenAI's own renderer is the reference for gpt-oss, behind the header.
+        oracle = harmony if self.profile.family == "harmony" else generic
         try:
-            return generic.encode(
+            return oracle.encode(
                 self.template,
                 [*self.items, *new],
                 self.instructions,
@@ -197,6 +199,11 @@ class Talk:
         self.node = turn.commit()
         self.turns += 1
         self.items += [*new, *({**item, "_turn": self.turns} for item in items_of(deltas))]
+
+    def saying(self, ids: Sequence[int]) -> list[int]:
+        """Ids as an answer that ends well, in the model's format."""
+        head = "<|channel|>final<|message|>" if self.profile.family == "harmony" else ""
+        return [*self.known.encode_text(head), *ids, min(self.profile.stop_token_ids)]
 
     def same(self, found: Sequence[int], expected: Sequence[int] | None) -> None:
         """Equal ids, or a message that shows where they part."""

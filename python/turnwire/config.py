@@ -174,7 +174,8 @@ class ModelSection(Section):
     aliases: Names = ()
     """Other names that mean the same model; `*` accepts any name."""
     tokenizer: Path | None = None
-    """Hugging Face folder or GGUF with vocabulary and template. Default: the engine's own file."""
+    """Hugging Face folder or GGUF with vocabulary and template. Default: the engine's own file. A
+    folder's `generation_config.json` says how to sample what requests leave open."""
     trust: Literal["strict", "compat"] = "strict"
     """`strict`: text can never become a control token. `compat`: token for token what vLLM does."""
 

@@ -42,7 +42,7 @@ def encoding() -> harmony.HarmonyEncoding:
 @pytest.fixture(scope="module")
 def profile() -> _core.Profile:
     found = profile_of(templates.template("llama.cpp/openai-gpt-oss-120b"), "strict")
-    assert found.family == "generic"
+    assert found.family == "harmony"
     assert found.reads_calls
     return found
 

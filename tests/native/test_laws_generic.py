@@ -1,7 +1,7 @@
 """The laws of the native core (docs/design.md) on the generic path, against ``oracle.generic``.
 
-Six vocabularies of other kinds than Qwen's, each with its own template. Conversations are random,
-by seeds; ``LAWS_FACTOR=20 pytest tests/native`` looks twenty times as hard.
+Six vocabularies of other kinds than Qwen's, each with its own template, and gpt-oss once more with
+its native renderer, against ``oracle.harmony``. Conversations are random, by seeds; ``LAWS_FACTOR=20 pytest tests/native`` looks twenty times as hard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from oracle import generic, templates, vocabulary
 from oracle.generic import Template
-from talking import Talk, items_of, outputs_for, said, spelled_otherwise
+from talking import Talk, items_of, outputs_for, said, spelled_otherwise, through_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.timeout(600)
 
 MODELS = {
     "gpt-oss": "llama.cpp/openai-gpt-oss-120b",
+    "harmony": "llama.cpp/openai-gpt-oss-120b",
     "deepseek-v4": "llama.cpp/deepseek-ai-DeepSeek-V4",
     "mistral-v0.1": "llama.cpp/mistralai-Mistral-Nemo-Instruct-2407",
     "tekken": "llama.cpp/Mistral-Small-3.2-24B-Instruct-2506",
@@ -44,9 +45,12 @@ each_trust = pytest.mark.parametrize("trust", TRUSTS)
 
 @cache
 def template_of(name: str) -> Template:
-    known = vocabulary.generic(name)
     file = MODELS[name]
-    return Template(name, known.template if file is None else templates.text_of(file), known)
+    if name == "harmony":
+        return templates.template(file)
+    known = vocabulary.generic(name)
+    text = known.template if file is None else templates.text_of(file)
+    return Template(name, through_template(text), known)
 
 
 def talks(name: str, trust: str, count: int, *, plain: bool = False) -> Iterator[Talk]:
@@ -149,7 +153,7 @@ def test_law_2_tokens_that_no_tokenizer_gives_stay(name):
     ask = [{"type": "message", "role": "user", "content": "u"}]
     turn = talk.open(ask)
     before = turn.prompt.tolist()
-    talk.answer(turn, ask, [*letters, min(talk.profile.stop_token_ids)])
+    talk.answer(turn, ask, talk.saying(letters))
     second = talk.open(ask)
     talk.reads_as(second.prompt.tolist(), talk.expected(ask))
     if second.reencoded == 0:
@@ -276,8 +280,7 @@ def test_law_5_around_sampled_spans(name, trust):
                     talk.same(mine, other)
                 start = end
             ids = said(talk.known, (calm.text(3).strip() or "so") + ".")
-            stop = min(talk.profile.stop_token_ids)
-            talk.answer(turn, new, [*spelled_otherwise(talk, ids), stop])
+            talk.answer(turn, new, talk.saying(spelled_otherwise(talk, ids)))
 
 
 def pieces(talk: Talk, ids: Sequence[int] | None) -> list[list[int]]:
@@ -360,7 +363,7 @@ def test_law_6_any_split_into_pushes_says_the_same(name):
 def test_law_7_what_is_rendered_does_not_grow_with_history(name):
     talk = Talk(template_of(name), "strict", "flat")
     talk.instructions, talk.tools = "i" * 1000, []
-    ids = [*said(talk.known, "an answer"), min(talk.profile.stop_token_ids)]
+    ids = talk.saying(said(talk.known, "an answer"))
     ask = [{"type": "message", "role": "user", "content": "the same question"}]
     rendered = []
     for _ in range(60):

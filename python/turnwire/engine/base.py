@@ -7,7 +7,7 @@ carries a ``finish_reason``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -40,7 +40,15 @@ class Sampling:
 
     temperature: float | None = None
     top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     seed: int | None = None
+
+    def over(self, other: Sampling) -> Sampling:
+        """Return the same, with ``other``'s choices where this leaves them open."""
+        open_ = (name for name in self.__slots__ if getattr(self, name) is None)
+        return replace(self, **{name: getattr(other, name) for name in open_})
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class _ErrorBody(msgspec.Struct, frozen=True):
     error: Refusal = Refusal()
 
 
+_WHOLE_CONTEXT = -1
 _chunk = msgspec.json.Decoder(Chunk)
 
 
@@ -76,6 +77,13 @@ def completion_body(
         body["temperature"] = sampling.temperature
     if sampling.top_p is not None:
         body["top_p"] = sampling.top_p
+    if sampling.top_k is not None:
+        body["top_k"] = sampling.top_k
+    if sampling.min_p is not None:
+        body["min_p"] = sampling.min_p
+    if sampling.repetition_penalty is not None:
+        body["repeat_penalty"] = sampling.repetition_penalty
+        body["repeat_last_n"] = _WHOLE_CONTEXT  # as Transformers counts; its own default is 64
     if sampling.seed is not None:
         body["seed"] = sampling.seed & _SEED_MASK
     if grammar:

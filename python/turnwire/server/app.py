@@ -142,6 +142,7 @@ class TurnwireApp:
         turns = Turns(
             profile=parts.profile,
             engine=parts.engine,
+            sampling=parts.sampling,
             store=store,
             admission=admission,
             records=records,

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from turnwire._core import Profile
+from turnwire.engine.base import Sampling
 from turnwire.engine.demo_model import SMOLLM2, cache_directory, fetch_demo_model
 from turnwire.engine.llamacpp import LlamaCppEngine, require_xllamacpp
+from turnwire.engine.model_sampling import model_sampling
 from turnwire.engine.sim import Script, SimEngine
 from turnwire.errors import ConfigError
 from turnwire.server.agreement import check_tokenizers
@@ -25,10 +27,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A profile and the engine that samples for it."""
+    """A profile, the engine that samples for it, and how the model wants to be sampled."""
 
     profile: Profile
     engine: Engine
+    sampling: Sampling
 
     async def start(self) -> None:
         """Start the engine, and see that it and the profile mean the same ids.
@@ -62,6 +65,8 @@ def build(
     model_file = config.engine.gguf
     if model_file is None and (wants_llamacpp or (profile is None and not config.model.tokenizer)):
         model_file = fetch_demo_model(say=say)
+    folder = config.model.tokenizer
+    sampling = model_sampling(folder) if folder is not None else Sampling()
     if profile is None:
         profile = load_profile(config, config.model.tokenizer or _given(model_file))
     if engine is None and wants_llamacpp:
@@ -75,7 +80,7 @@ def build(
         )
     elif engine is None:
         engine = SimEngine(script, profile, model=config.model.name or "sim")
-    return Parts(profile, engine)
+    return Parts(profile, engine, sampling)
 
 
 def load_profile(config: Config, path: Path) -> Profile:

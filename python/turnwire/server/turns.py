@@ -93,6 +93,7 @@ class Turns:
         *,
         profile: Profile,
         engine: Engine,
+        sampling: Sampling,
         store: Store[Node],
         admission: Admission,
         records: TurnRecords,
@@ -101,6 +102,7 @@ class Turns:
         self._profile = profile
         self._opening = Opening(profile=profile, engine=engine, store=store, config=config)
         self._engine = engine
+        self._sampling = sampling
         self._store = store
         self._admission = admission
         self._records = records
@@ -150,7 +152,7 @@ class Turns:
     async def _respond(self, running: Running) -> None:
         """Do steps 5 to 9: from ``response.created`` to the terminal event."""
         exchange, turn, request = running.exchange, running.turn, running.exchange.request
-        sampling = self._engine.default_sampling
+        sampling = self._sampling.over(self._engine.default_sampling)
         echo_instructions, echo_tools, echo_tool_choice = turn.echo
         stream = ResponseStream(
             request,
@@ -282,7 +284,9 @@ class Turns:
             prompt=memoryview(turn.prompt),
             max_tokens=max_tokens,
             stop_token_ids=self._profile.stop_token_ids,
-            sampling=Sampling(temperature=request.temperature, top_p=request.top_p),
+            sampling=Sampling(temperature=request.temperature, top_p=request.top_p).over(
+                self._sampling
+            ),
             constraint=constraint
             and ToolCallConstraint(
                 open=constraint.open,

@@ -125,7 +125,8 @@ fn read(format: &OutputFormat, start: Start, pieces: &[Piece], cut: &mut dyn Cut
     parser.finish(pieces.len(), &mut deltas);
     let deltas = merged(deltas);
     assert_well_formed(&deltas);
-    Read { deltas, reasoning: parser.reasoning(), incomplete: parser.call_is_incomplete() }
+    let reasoning = parser.reasoning().pop();
+    Read { deltas, reasoning, incomplete: parser.call_is_incomplete() }
 }
 
 trait Cut {

@@ -52,6 +52,7 @@ class Recording:
     request_id: str
     prompt: list[int]
     max_tokens: int
+    sampling: Sampling
     output: list[int] = field(default_factory=list)
 
 
@@ -289,7 +290,9 @@ class SimEngine:
     def _record(self, request: EngineRequest) -> Recording | None:
         if self._recordings is None:
             return None
-        recording = Recording(request.request_id, request.prompt.tolist(), request.max_tokens)
+        recording = Recording(
+            request.request_id, request.prompt.tolist(), request.max_tokens, request.sampling
+        )
         self._recordings.append(recording)
         return recording
 

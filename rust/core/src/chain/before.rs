@@ -24,7 +24,7 @@ pub struct Before {
     pub last: Last,
     /// Whether a user has asked something (templates look for the last query).
     pub asked: bool,
-    /// Whether the last message was an answer of the model's: it called nothing.
+    /// Whether the model has answered since it last reasoned.
     pub answered: bool,
     /// How many calls there have been.
     pub calls: u32,
@@ -36,9 +36,8 @@ impl Before {
     /// The same once `last` has spoken, with so many calls.
     #[must_use]
     pub fn and_said(self, last: Last, calls: usize) -> Self {
-        let answered = last == Last::Model && calls == 0;
         let calls = self.calls.saturating_add(u32::try_from(calls).unwrap_or(u32::MAX));
-        Self { last, answered, calls, ..self }
+        Self { last, calls, ..self }
     }
 }
 
@@ -51,4 +50,6 @@ pub enum End {
     Open,
     /// Within reasoning, whatever ended them.
     Thinking,
+    /// Within reasoning that history has lost since.
+    Lost,
 }

@@ -99,6 +99,8 @@ impl Imprint {
 pub enum Dropped {
     /// It has none, or keeps it.
     Never,
+    /// When the model has answered.
+    OnAnswer,
     /// When the next real user message arrives.
     OnQuery,
     /// When anything follows.

@@ -298,13 +298,9 @@ impl Family for Glm {
     }
 
     fn closer(&self, end: End, sink: &mut dyn Sink) {
-        if end == End::Thinking {
+        if matches!(end, End::Thinking | End::Lost) {
             sink.marker(&self.think.close);
         }
-    }
-
-    fn closer_of_lost(&self, sink: &mut dyn Sink) {
-        self.closer(End::Thinking, sink);
     }
 
     fn close_of(&self, _stop: TokenId, _thinking: bool) -> Option<TokenId> {
@@ -341,7 +337,7 @@ impl Family for Glm {
     fn loses(&self, dropped: Dropped, news: News) -> bool {
         match dropped {
             Dropped::Never => false,
-            Dropped::OnQuery => news.asks,
+            Dropped::OnQuery | Dropped::OnAnswer => news.asks,
             Dropped::OnNext => news.follows,
         }
     }

@@ -275,16 +275,12 @@ impl Family for Kimi {
     }
 
     fn closer(&self, end: End, sink: &mut dyn Sink) {
-        if let (End::Thinking, Some(think)) = (end, &self.think) {
+        if let (End::Thinking | End::Lost, Some(think)) = (end, &self.think) {
             sink.marker(&think.close);
         }
         if end != End::Closed {
             sink.marker(&self.end);
         }
-    }
-
-    fn closer_of_lost(&self, sink: &mut dyn Sink) {
-        self.closer(End::Thinking, sink);
     }
 
     fn close_of(&self, _stop: TokenId, thinking: bool) -> Option<TokenId> {
@@ -299,13 +295,13 @@ impl Family for Kimi {
     }
 
     fn shows(&self, groups: &[Group], _before: Before) -> Vec<Showing> {
-        let last_answer = groups.iter().rposition(|group| group.message.is_answer());
+        let last_pause = groups.iter().rposition(|group| group.message.calls_nothing());
         let shown = |(index, group): (usize, &Group)| {
             let reasons = match &group.message {
                 Message::Assistant { reasoning: Some(text), .. } => !text.is_empty(),
                 _ => false,
             };
-            match (reasons && self.think.is_some(), last_answer.is_none_or(|last| index > last)) {
+            match (reasons && self.think.is_some(), last_pause.is_none_or(|last| index > last)) {
                 (true, _) if self.keeps => (Shown::Reasoning, Dropped::Never),
                 (true, true) => (Shown::Reasoning, Dropped::OnQuery),
                 _ => (Shown::Nothing, Dropped::Never),
@@ -314,9 +310,9 @@ impl Family for Kimi {
         groups.iter().enumerate().map(shown).collect()
     }
 
-    /// Not with a query, but with an answer without calls.
+    /// Not with a query, but with a message without calls.
     fn loses(&self, dropped: Dropped, news: News) -> bool {
-        dropped != Dropped::Never && news.answered
+        dropped != Dropped::Never && news.pauses
     }
 
     fn lost(&self, ids: &[TokenId], reasoning: Range<usize>) -> Range<usize> {

@@ -18,6 +18,7 @@ pub mod chatml;
 mod foreign;
 pub mod generic;
 pub mod glm;
+pub mod harmony;
 pub mod hermes;
 pub mod kimi;
 pub mod marker;
@@ -74,12 +75,18 @@ pub trait OutputParser: Send {
     /// `count` is the number of sampled ids, the stop id included.
     fn finish(&mut self, count: usize, out: &mut Vec<Delta>);
 
-    /// The sampled ids that are reasoning, markers included: from the opening marker to behind
-    /// the closing one (or to `count`, where none came). None when there was no reasoning.
-    fn reasoning(&self) -> Option<Range<usize>>;
+    /// The sampled ids that are reasoning, markers included: from each opening marker to behind
+    /// the closing one (or to `count`, where none came), in order, with something between any two.
+    fn reasoning(&self) -> Vec<Range<usize>>;
 
     /// Whether the output ended within reasoning. Ask behind [`finish`](Self::finish).
     fn ends_thinking(&self) -> bool;
+
+    /// Whether the last that it said, but for calls, ends what the model thought before, in a format
+    /// that tells answers from other texts.
+    fn answered(&self) -> bool {
+        false
+    }
 
     /// How many calls have ended, each by its closing marker.
     fn closed_calls(&self) -> usize;
@@ -172,7 +179,9 @@ impl Before {
             Message::Assistant { calls, .. } => (Last::Model, calls.len()),
             Message::Outputs(_) => (Last::Tools, 0),
         };
-        self.and_said(last, calls).and_asked(asks)
+        let reasons = matches!(message, Message::Assistant { reasoning: Some(_), .. });
+        let answered = message.is_answer() || (self.answered && !reasons);
+        Self { answered, ..self.and_said(last, calls).and_asked(asks) }
     }
 
     fn and_asked(self, asks: bool) -> Self {
@@ -190,8 +199,11 @@ pub struct News {
     pub asked: bool,
     /// Whether it is anything at all.
     pub follows: bool,
-    /// Whether it holds an answer of the model's, without calls, or goes on behind one.
+    /// Whether an answer ends what stands before it: one that does already, or one among it that
+    /// something follows (a text that nothing follows may still become a preamble of calls).
     pub answered: bool,
+    /// Whether a message of the model's that calls nothing is among it, or stands right before it.
+    pub pauses: bool,
 }
 
 /// How a segment's reasoning is shown, and when history loses it.
@@ -203,6 +215,13 @@ pub trait Family: Format {
     /// Whether it renders these messages as the template does. A conversation with others in it is
     /// the template's, from there on.
     fn takes(&self, groups: &[Group], before: Before) -> bool;
+
+    /// Whether it means to print these messages otherwise than the template, and why it may: of a
+    /// family whose reference is another ([`harmony`](super::family::harmony)). The others' is the
+    /// template.
+    fn departs(&self, _groups: &[Group], _generate: bool) -> bool {
+        false
+    }
 
     /// One message, closed.
     fn message(&self, message: &Message, shown: Shown, before: Before, sink: &mut dyn Sink);
@@ -219,12 +238,6 @@ pub trait Family: Format {
     /// What stands between sampled ids and the next message.
     fn closer(&self, end: End, sink: &mut dyn Sink);
 
-    /// What stands between sampled ids that were cut off while the model thought and the next message,
-    /// once history has lost what it thought.
-    fn closer_of_lost(&self, sink: &mut dyn Sink) {
-        self.closer(End::Open, sink);
-    }
-
     /// What history has in place of a stop token that ended sampled ids (law 2), perhaps within
     /// reasoning; None for nothing.
     fn close_of(&self, stop: TokenId, thinking: bool) -> Option<TokenId>;
@@ -235,11 +248,21 @@ pub trait Family: Format {
         false
     }
 
+    /// Whether a message is closed by this token, though it ends no turn.
+    fn closes(&self, _id: TokenId) -> bool {
+        false
+    }
+
     /// Every control token that renders write, where prompts are cut.
     fn control_ids(&self) -> Vec<TokenId>;
 
     /// How each message shows its reasoning, and when history loses it, behind `before`.
     fn shows(&self, groups: &[Group], before: Before) -> Vec<Showing>;
+
+    /// When history loses the reasoning that the model samples.
+    fn reasoning_dropped(&self) -> Dropped {
+        Dropped::OnQuery
+    }
 
     /// Whether what is lost at `dropped` goes now.
     ///
@@ -247,6 +270,7 @@ pub trait Family: Format {
     fn loses(&self, dropped: Dropped, news: News) -> bool {
         match dropped {
             Dropped::Never => false,
+            Dropped::OnAnswer => news.answered,
             Dropped::OnQuery => news.asks || (!news.asked && news.follows),
             Dropped::OnNext => news.follows,
         }
@@ -255,6 +279,11 @@ pub trait Family: Format {
     /// Which of the sampled `ids` history loses, where `reasoning` is what the parser found, its
     /// markers included.
     fn lost(&self, ids: &[TokenId], reasoning: Range<usize>) -> Range<usize>;
+
+    /// Whether nothing is left of a message all of which is lost, its opening included.
+    fn loses_whole(&self) -> bool {
+        false
+    }
 
     /// Whether this user message is a question, and not a tool's output in disguise.
     fn is_query(&self, text: &str) -> bool;

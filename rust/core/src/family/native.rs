@@ -4,6 +4,7 @@
 use super::chatml::ChatMl;
 use super::generic::Generic;
 use super::glm::Glm;
+use super::harmony::Harmony;
 use super::kimi::Kimi;
 use super::{Family, probe};
 use crate::error::{Error, Result};
@@ -14,8 +15,9 @@ type Detect =
     fn(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>>;
 
 /// Every family, in the order in which they are tried.
-const FAMILIES: [Detect; 3] = [
+const FAMILIES: [Detect; 4] = [
     |generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?)),
+    |generic, vocabulary, _| Ok(Box::new(Harmony::detect(generic, vocabulary)?)),
     |generic, vocabulary, compat| Ok(Box::new(Glm::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(Kimi::detect(generic, vocabulary, compat)?)),
 ];

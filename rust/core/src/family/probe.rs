@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::family::generic::{Conversation, Generic, shown};
-use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, call_among, group};
+use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, call_among, group, shows};
 use crate::family::{Before, Family, Last, Shown};
 use crate::header::{Header, RawHeader};
 use crate::item::{Item, Role};
@@ -51,7 +51,7 @@ pub fn agree(family: &dyn Family, generic: &Generic, vocabulary: &Vocabulary) ->
     if taken { Ok(()) } else { Err(Error::profile("the renderer takes none of the probes")) }
 }
 
-/// Whether the family takes the conversation.
+/// Whether the family takes the conversation, and means to print it as the template does.
 ///
 /// # Errors
 /// When it does, and prints it otherwise than the template.
@@ -71,7 +71,7 @@ fn agrees(
     let last = if leading > 0 { Last::Operator } else { Last::Nobody };
     let unthinking = !conversation.thinking;
     let mut before = Before { last, unthinking, ..Before::default() };
-    if !family.takes(&groups, before) {
+    if !family.takes(&groups, before) || family.departs(&groups, conversation.generate) {
         return Ok(false);
     }
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
@@ -81,7 +81,7 @@ fn agrees(
     let header = generic.header(conversation.header, first, thought, now, &question, vocabulary)?;
     let Some(header) = header else { return Ok(false) };
 
-    let showings = family.shows(&groups, before);
+    let showings = shows(family, &groups, before, conversation.generate);
     let write = |sink: &mut dyn Sink| {
         for (Group { message, .. }, (shown, _)) in groups.iter().zip(showings) {
             family.message(message, shown, before, sink);

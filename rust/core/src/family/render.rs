@@ -134,6 +134,20 @@ pub enum Message {
     Outputs(Vec<Answered>),
 }
 
+impl Message {
+    /// Whether it is an answer of the model's: a text without calls.
+    #[must_use]
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::Assistant { text: Some(_), .. }) && self.calls_nothing()
+    }
+
+    /// Whether it is of the model's, without calls.
+    #[must_use]
+    pub fn calls_nothing(&self) -> bool {
+        matches!(self, Self::Assistant { calls, .. } if calls.is_empty())
+    }
+}
+
 /// One tool's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
@@ -145,14 +159,6 @@ pub struct Answered {
     pub number: u32,
     /// What it returned.
     pub text: String,
-}
-
-impl Message {
-    /// Whether the model says it and calls nothing.
-    #[must_use]
-    pub fn is_answer(&self) -> bool {
-        matches!(self, Self::Assistant { calls, .. } if calls.is_empty())
-    }
 }
 
 /// A call, as its output may name it.
@@ -255,13 +261,28 @@ pub fn shows_in_cycle(
     let last_query = groups.iter().rposition(|group| family.asks(&group.message));
     let shown = |(index, group): (usize, &Group)| {
         let Message::Assistant { reasoning, .. } = &group.message else {
-            return (Shown::Nothing, Dropped::Never);
+            return NOT_SHOWN;
         };
         let in_cycle = last_query.map_or(before.asked, |query| index > query);
         rule(reasoning.as_deref(), in_cycle, index + 1 == groups.len())
     };
     groups.iter().enumerate().map(shown).collect()
 }
+
+/// As the family [shows](Family::shows) the messages; where the model is to `speak` behind them, without
+/// what a last answer ends.
+#[must_use]
+pub fn shows(family: &dyn Family, groups: &[Group], before: Before, speaks: bool) -> Vec<Showing> {
+    let mut shown = family.shows(groups, before);
+    if speaks && groups.last().is_some_and(|group| group.message.is_answer()) {
+        let ended = shown.iter_mut().filter(|(_, dropped)| *dropped == Dropped::OnAnswer);
+        ended.for_each(|showing| *showing = NOT_SHOWN);
+    }
+    shown
+}
+
+/// Of a message without reasoning, or whose reasoning is not shown.
+pub const NOT_SHOWN: Showing = (Shown::Nothing, Dropped::Never);
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Extent, Node, Segment, Tail};
 use crate::error::Result;
-use crate::family::render::{Called, Group, HEADER_QUESTION, Message, Sink, call_among, group};
+use crate::family::render::{
+    Called, Group, HEADER_QUESTION, Message, Sink, call_among, group, shows,
+};
 use crate::family::{Before, End, Family, Last, News, Showing, Shown};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
@@ -59,7 +61,7 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(profile: &Profile, family: &'a dyn Family, asked: Asked<'a>) -> Result<Option<Self>> {
-        let Asked { parent, items, .. } = asked;
+        let Asked { parent, items, request, .. } = asked;
         let seen = parent.map_or(0, Node::item_count);
         // The leading run is the header's, but only in the turn that brings the first item: later
         // system items render the same as messages of their own.
@@ -91,24 +93,33 @@ impl<'a> Plan<'a> {
         if !family.takes(&groups, before) {
             return Ok(None);
         }
-        // Reasoning that an answer has taken out does not come back when that turns out to be none.
-        let was_answer = parent.is_some_and(|node| node.parts().before.answered);
-        let ended = News { asks: false, asked: true, follows: false, answered: true };
+        let paused = parent.and_then(|node| node.find_item(|_| true)).is_some_and(|item| {
+            matches!(
+                item.as_ref(),
+                Item::Message { role: Role::Assistant, .. } | Item::Reasoning { .. }
+            )
+        });
+        // Reasoning that a message without calls has taken out does not come back when it gets some.
+        let pause =
+            News { asks: false, asked: true, follows: false, answered: false, pauses: true };
         let goes_on =
-            joined.is_some() && groups.first().is_some_and(|group| !group.message.is_answer());
-        if was_answer && goes_on && family.loses(Dropped::OnQuery, ended) {
+            joined.is_some() && groups.first().is_some_and(|group| !group.message.calls_nothing());
+        if paused && goes_on && family.loses(family.reasoning_dropped(), pause) {
             return Ok(None);
         }
         if before.last == Last::Nobody && leading > 0 {
             before.last = Last::Operator;
         }
-        let shown = family.shows(&groups, before);
+        let shown = shows(family, &groups, before, request.generate);
+        let followed = groups.len().saturating_sub(usize::from(!request.generate));
         let news = News {
             asks: groups.iter().any(|group| family.asks(&group.message)),
             asked: before.asked,
             follows: !groups.is_empty(),
-            answered: groups.iter().any(|group| group.message.is_answer())
-                || before.answered && (asked.request.generate || !groups.is_empty()),
+            answered: before.answered && (request.generate || !groups.is_empty())
+                || groups[..followed].iter().any(|group| group.message.is_answer()),
+            pauses: paused && joined.is_none() && (request.generate || !groups.is_empty())
+                || groups.iter().any(|group| group.message.calls_nothing()),
         };
         let header = match header(profile, family, asked, leading, new_leading > 0)? {
             Headed::Same => None,
@@ -127,7 +138,7 @@ impl<'a> Plan<'a> {
             header,
             before,
             dropped: parent.map_or(Dropped::Never, |node| node.parts().dropped),
-            closer_loses: family.loses(Dropped::OnQuery, news),
+            closer_loses: family.loses(family.reasoning_dropped(), news),
         };
         let Some(node) = parent else {
             plan.kind = Kind::Cold;
@@ -320,12 +331,12 @@ fn closer(profile: &Profile, family: &dyn Family, end: End, lost: bool) -> Resul
     let ids = profile.render(|sink| family.closer(end, sink))?;
     let mut closer = Segment { glue: true, ..segment(ids, SpanKind::Item, 0..0) };
     if end == End::Thinking && profile.format().drops_reasoning() {
-        let left = profile.render(|sink| family.closer_of_lost(sink))?;
+        let left = profile.render(|sink| family.closer(End::Lost, sink))?;
         if lost {
             closer.ids = left.into();
         } else if left.len() < closer.ids.len() {
             closer.reasoning = (0..closer.ids.len() - left.len()).into();
-            closer.dropped = Dropped::OnQuery;
+            closer.dropped = family.reasoning_dropped();
         }
     }
     Ok(closer)

@@ -7,7 +7,7 @@ use super::{Stage, Turn};
 use crate::chain::{Dropped, Extent, Imprint, Node, NodeParts, Segment, Tail, Tape};
 use crate::error::{Error, Result};
 use crate::family::generic::spell;
-use crate::family::{End, Family, Last};
+use crate::family::{Before, End, Family, Last};
 use crate::item::Item;
 use crate::token::{Origin, SpanKind, TokenId};
 use crate::tokenizer::Piece;
@@ -39,7 +39,9 @@ impl Turn {
                 _ => None,
             });
             let calls: Vec<_> = calls.collect();
-            before = before.and_said(Last::Model, calls.len());
+            let reasons = !self.parser.reasoning().is_empty();
+            let answered = self.parser.answered() || (before.answered && !reasons);
+            before = Before { answered, ..before.and_said(Last::Model, calls.len()) };
             unanswered.extend(calls);
             // Nobody can answer a call that was cut off in the middle.
             if incomplete {
@@ -50,12 +52,13 @@ impl Turn {
 
             let stopped = self.last.is_some_and(|id| self.profile.stops(id));
             let thinking = self.parser.ends_thinking();
-            tail = Tail::Sampled(match (thinking, stopped) {
+            let native = self.native();
+            let closes = |id| native.is_some_and(|family| family.closes(id));
+            tail = Tail::Sampled(match (thinking, stopped || self.last.is_some_and(closes)) {
                 (true, _) => End::Thinking,
                 (false, true) => End::Closed,
                 (false, false) => End::Open,
             });
-            let native = self.native();
             if let Some((family, stop)) = native.zip(self.last.filter(|_| stopped)) {
                 // Another stop token means the same; history has the family's own (law 2).
                 let close = family.close_of(stop, thinking);
@@ -67,6 +70,14 @@ impl Turn {
             let ids = tape.tail(self.prompt.len());
             let sampled =
                 self.sampled_segments(&ids, stopped, first_output..first_output + outputs)?;
+            if let ([only], Some(prompt)) = (sampled.as_slice(), segments.last_mut())
+                && only.dropped != Dropped::Never
+                && only.reasoning == (0..only.ids.len()).into()
+                && self.native().is_some_and(|family| family.loses_whole())
+            {
+                prompt.reasoning = (0..prompt.ids.len()).into();
+                prompt.dropped = only.dropped;
+            }
             dropped = sampled.iter().fold(dropped, |soonest, part| soonest.max(part.dropped));
             segments.extend(sampled);
         }
@@ -115,46 +126,56 @@ impl Turn {
         self.parent.as_ref().map_or(0, Node::item_count)
     }
 
-    /// What was sampled, as segments. On the generic path the stop token is one of its own: the
-    /// template has its own idea of how an answer ends.
+    /// What was sampled, as segments: one for each stretch of reasoning that history loses. On the
+    /// generic path the stop token is one of its own: the template has its own idea of how an answer
+    /// ends.
     fn sampled_segments(
         &self,
         ids: &[TokenId],
         stopped: bool,
         items: Range<usize>,
     ) -> Result<Vec<Segment>> {
-        let reasoning = self.dropped_reasoning(ids);
         let sampled = Segment {
             ids: ids.into(),
             kind: SpanKind::Sampled,
             items: items.into(),
-            dropped: if reasoning.is_empty() { Dropped::Never } else { Dropped::OnQuery },
-            reasoning: reasoning.into(),
+            dropped: Dropped::Never,
+            reasoning: Extent::default(),
             glue: false,
             origin: Origin::Sampled,
             imprint: Imprint::default(),
             before: self.opened.before,
         };
-        if !self.opened.printed {
-            return Ok(vec![sampled]);
+        let lost = self.lost(ids);
+        if let Some(family) = self.native() {
+            let mut parts = Vec::new();
+            let mut from = 0;
+            for (index, range) in lost.iter().enumerate() {
+                let end = lost.get(index + 1).map_or(ids.len(), |next| next.start);
+                parts.push(Segment {
+                    ids: ids[from..end].into(),
+                    reasoning: (range.start - from..range.end - from).into(),
+                    dropped: family.reasoning_dropped(),
+                    glue: index > 0,
+                    ..sampled.clone()
+                });
+                from = end;
+            }
+            return Ok(if parts.is_empty() { vec![sampled] } else { parts });
         }
+        // What a template loses it loses at the front.
+        let reasoning = lost.into_iter().next().unwrap_or_default();
         let (said, stop) = ids.split_at(ids.len() - usize::from(stopped));
         let part = |ids: &[TokenId], glue| -> Result<Segment> {
             let imprint = Imprint::of(&spell(ids, self.profile.vocabulary())?);
-            Ok(Segment {
-                ids: ids.into(),
-                glue,
-                imprint,
-                dropped: Dropped::Never,
-                ..sampled.clone()
-            })
+            Ok(Segment { ids: ids.into(), glue, imprint, ..sampled.clone() })
         };
         let mut parts = Vec::new();
         if !said.is_empty() {
-            parts.push(part(said, false)?);
+            parts.push(Segment { reasoning: reasoning.into(), ..part(said, false)? });
         }
         if !stop.is_empty() {
-            parts.push(Segment { reasoning: Extent::default(), ..part(stop, !said.is_empty())? });
+            parts.push(part(stop, !said.is_empty())?);
         }
         Ok(parts)
     }
@@ -166,20 +187,26 @@ impl Turn {
     }
 
     /// The sampled ids that history loses; on the generic path those that it may lose.
-    fn dropped_reasoning(&self, ids: &[TokenId]) -> Range<usize> {
+    fn lost(&self, ids: &[TokenId]) -> Vec<Range<usize>> {
         if !self.profile.format().drops_reasoning() {
-            return 0..0;
+            return Vec::new();
         }
-        let Some(range) = self.parser.reasoning() else { return 0..0 };
-        let range = range.start..range.end.min(ids.len());
-        if let Some(family) = self.native() {
-            return family.lost(ids, range);
-        }
-        // The newlines behind it go with it.
         let is_newline = |&&id: &&TokenId| {
             let piece = self.profile.piece(id);
             matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'))
         };
-        range.start..range.end + ids[range.end..].iter().take_while(is_newline).count()
+        let native = self.native();
+        let lost = self.parser.reasoning().into_iter().map(|block| {
+            let block = block.start.min(ids.len())..block.end.min(ids.len());
+            match native {
+                Some(family) => family.lost(ids, block),
+                // The newlines behind it go with it.
+                None => {
+                    let newlines = ids[block.end..].iter().take_while(is_newline).count();
+                    block.start..block.end + newlines
+                }
+            }
+        });
+        lost.filter(|range| !range.is_empty()).collect()
     }
 }

@@ -308,7 +308,8 @@ impl Turn {
     /// How many of them are reasoning.
     #[must_use]
     pub fn reasoning_tokens(&self) -> usize {
-        self.parser.reasoning().map_or(0, |range| range.end.min(self.sampled) - range.start)
+        let blocks = self.parser.reasoning().into_iter();
+        blocks.map(|block| block.end.min(self.sampled).saturating_sub(block.start)).sum()
     }
 
     /// No more ids: appends whatever was held back to `out`. Safe to call twice.

@@ -220,6 +220,12 @@ impl Generic {
         self.effort.resolve(effort, always)
     }
 
+    /// The markers of harmony, where its generation prompt opens a message of that.
+    #[must_use]
+    pub fn harmony(&self) -> Option<&HarmonyMarkers> {
+        self.harmony.as_ref()
+    }
+
     /// Its knobs.
     #[must_use]
     pub fn effort(&self) -> &Effort {
@@ -285,8 +291,8 @@ impl Format for Generic {
     }
 
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
-        if let Some(markers) = self.harmony {
-            return Box::new(HarmonyReader::new(markers, Box::new(mint_call_id)));
+        if let Some(markers) = &self.harmony {
+            return Box::new(HarmonyReader::of_turn(markers.clone(), calls));
         }
         let format = OutputFormat {
             think: self.think.clone(),
@@ -301,7 +307,7 @@ impl Format for Generic {
 
     fn describe_calls(&self) -> Option<String> {
         if self.harmony.is_some() {
-            return Some("harmony: messages to functions.name".to_owned());
+            return Some(harmony::DESCRIBED.to_owned());
         }
         self.call.as_ref().map(CallForm::describe)
     }

@@ -476,10 +476,10 @@ impl OutputParser for OutputReader {
     /// prompt had opened it) to behind its `</think>`, or to the `<tool_call>` that ended it, or,
     /// after [`finish`](OutputParser::finish), to `count`. None while it is open, and for markers
     /// in letters, because text carries no index.
-    fn reasoning(&self) -> Option<Range<usize>> {
+    fn reasoning(&self) -> Vec<Range<usize>> {
         match &self.first {
-            Block::Placed(range) if !range.is_empty() => Some(range.clone()),
-            _ => None,
+            Block::Placed(range) if !range.is_empty() => vec![range.clone()],
+            _ => Vec::new(),
         }
     }
 

@@ -268,6 +268,19 @@ def said(known: Vocabulary, text: str) -> list[int]:
     return known.encode_run(text, first=False)
 
 
+def spelled_otherwise(talk: Talk, ids: list[int]) -> list[int]:
+    """The same bytes, one token in three spelled by smaller ones."""
+    found: list[int] = []
+    for token_id in ids:
+        text = talk.known.spell([token_id])
+        if len(text) > 1 and text.isalnum() and text.isascii() and talk.random.random() < 0.3:
+            halves = (text[:1].decode(), text[1:].decode())
+            found += [smaller for half in halves for smaller in said(talk.known, half)]
+        else:
+            found.append(token_id)
+    return found
+
+
 def items_of(deltas: Sequence[_core.Delta]) -> list[dict[str, Any]]:
     """The output items, as a client would send them back."""
     items: list[dict[str, Any]] = []

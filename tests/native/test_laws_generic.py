@@ -18,7 +18,7 @@ import pytest
 
 from oracle import generic, templates, vocabulary
 from oracle.generic import Template
-from talking import Talk, items_of, outputs_for, said, through_template
+from talking import Talk, items_of, outputs_for, said, spelled_otherwise, through_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +34,8 @@ MODELS = {
     "deepseek-v4": "llama.cpp/deepseek-ai-DeepSeek-V4",
     "mistral-v0.1": "llama.cpp/mistralai-Mistral-Nemo-Instruct-2407",
     "tekken": "llama.cpp/Mistral-Small-3.2-24B-Instruct-2506",
+    "glm": "llama.cpp/GLM-4.7-Flash",
+    "kimi": "llama.cpp/moonshotai-Kimi-K2",
     "gemma3": None,  # the package brings a template
     "llama3.1": "trl/llama3_1",
 }
@@ -148,6 +150,7 @@ def test_law_2_tokens_that_no_tokenizer_gives_stay(name):
     """A word spelled letter by letter is not the tokenizer's; the next prompt has the letters."""
     talk = Talk(template_of(name), "strict", "letters")
     talk.instructions, talk.tools = None, []
+    talk.thinking = name != "glm"  # its prompt begins a thought, which a question takes out
     letters = [token_id for letter in "hello" for token_id in said(talk.known, letter)]
     assert letters != said(talk.known, "hello")
     ask = [{"type": "message", "role": "user", "content": "u"}]
@@ -291,19 +294,6 @@ def pieces(talk: Talk, ids: Sequence[int] | None) -> list[list[int]]:
         if token_id in controls:
             found.append([])
         found[-1].append(token_id)
-    return found
-
-
-def spelled_otherwise(talk: Talk, ids: list[int]) -> list[int]:
-    """The same bytes, one token in three spelled by smaller ones."""
-    found: list[int] = []
-    for token_id in ids:
-        text = talk.known.spell([token_id])
-        if len(text) > 1 and text.isalnum() and text.isascii() and talk.random.random() < 0.3:
-            halves = (text[:1].decode(), text[1:].decode())
-            found += [smaller for half in halves for smaller in said(talk.known, half)]
-        else:
-            found.append(token_id)
     return found
 
 

@@ -72,6 +72,8 @@ class Ways:
     """A tool must have a description and parameters: empty ones, where the client sent none."""
     short_ids: bool
     """Call ids are nine letters or digits (Mistral)."""
+    counted_ids: bool
+    """Call ids are printed, as ``functions.{name}:{number}``, counted over all calls (Kimi)."""
     text_arguments: bool
     """A call's arguments are given as the client's text, not as an object."""
     reasoning: str | None
@@ -152,8 +154,9 @@ class Template:
             whole_tools=calls is not None
             and self._probe([_said("user", "x")], [_BARE_TOOL], parts=parts) is None,
             short_ids=calls is not None and calls[0],
+            counted_ids=calls is not None and calls[2],
             text_arguments=calls is not None and calls[1],
-            reasoning=self._reasoning_key(parts, *calls) if calls else None,
+            reasoning=self._reasoning_key(parts, *calls[:2]) if calls else None,
             system=prints([_said("system", "probe_system"), _said("user", "x")]),
             many_systems=prints(
                 [_said("system", "probe_one"), _said("system", "probe_two"), _said("user", "x")]
@@ -188,8 +191,8 @@ class Template:
         words = [m["content"] for m in chat if m["content"].startswith("probe_")]
         return printed is not None and all(word in printed for word in words)
 
-    def _call_ways(self, parts: bool) -> tuple[bool, bool] | None:
-        """Whether ids are short, and whether arguments are text; None without a tool branch."""
+    def _call_ways(self, parts: bool) -> tuple[bool, bool, bool] | None:
+        """Whether ids are short, arguments text, ids Kimi's; None without a tool branch."""
         declared = self._probe([_said("user", "x")], [_PROBE_TOOL], parts=parts)
         if declared is None or "probe_tool" not in declared:
             return None
@@ -205,7 +208,8 @@ class Template:
         chosen = said_text if text else say(call_id, _PROBE_OBJECT)
         if chosen is None or "probe_tool" not in chosen or "probe_output" not in chosen:
             return None
-        return short, text
+        printed = f"<|tool_call_begin|>{LONG_ID}<|tool_call_argument_begin|>"
+        return short, text, said is not None and printed in said
 
     def _reasoning_key(self, parts: bool, short: bool, text: bool) -> str | None:
         for key in REASONING_KEYS:
@@ -251,7 +255,7 @@ def conversation(
 ) -> tuple[list[Message], list[Message] | None]:
     """The messages and tools that the template is given."""
     ways, hide = template.ways, hide or Plain()
-    chat = _identified(naive.messages(items, instructions), items)
+    chat = _identified(naive.messages(items, instructions), items, ways)
     definitions = naive.tool_definitions(tools)
     chat = [_hidden(message, ways, hide) for message in chat]
     definitions = definitions and [_declared(definition, hide) for definition in definitions]
@@ -277,12 +281,15 @@ def _declared(definition: Message, hide: Plain) -> Message:
     return {"type": definition["type"], "function": function}
 
 
-def _identified(chat: list[Message], items: str | Sequence[Item]) -> list[Message]:
+def _identified(chat: list[Message], items: str | Sequence[Item], ways: Ways) -> list[Message]:
     """Calls and outputs with their ids, outputs with the name of what they answer."""
     items = () if isinstance(items, str) else items
     calls = [item for item in items if item.get("type") == "function_call"]
     outputs = [item for item in items if item.get("type") == "function_call_output"]
     names = {item["call_id"]: item["name"] for item in calls}
+    counted = {
+        item["call_id"]: f"functions.{item['name']}:{number}" for number, item in enumerate(calls)
+    }
     call_ids = iter([item["call_id"] for item in calls])
     output_ids = iter([item["call_id"] for item in outputs])
     for message in chat:
@@ -291,6 +298,11 @@ def _identified(chat: list[Message], items: str | Sequence[Item]) -> list[Messag
         if message["role"] == "tool":
             message["tool_call_id"] = next(output_ids)
             message["name"] = names.get(message["tool_call_id"], "")
+        if ways.counted_ids:
+            for call in message.get("tool_calls", ()):
+                call["id"] = counted[call["id"]]
+            if message["role"] == "tool":
+                message["tool_call_id"] = counted[message["tool_call_id"]]
     return chat
 
 

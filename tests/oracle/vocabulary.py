@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gguf import GGUFReader
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
-from oracle import naive, tekken
+from oracle import naive, tekken, trained
 from oracle.naive import Model
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ def smollm2() -> Model:
 
 def generic_path(name: str) -> Path:
     """The folder with a vocabulary's ``tokenizer.json`` and ``tokenizer_config.json``."""
+    if name in trained.NAMES:
+        return trained.folder(name)
     folder = VOCABULARIES / name
     if name == "tekken" and not (folder / "tokenizer_config.json").exists():
         converted = tekken.convert(_there(folder / "tekken_240911.json"))

@@ -1,6 +1,9 @@
 //! A piece of a format's markup: what renderers write and parsers look for.
 
+use std::ops::Range;
+
 use crate::token::TokenId;
+use crate::tokenizer::Vocabulary;
 
 /// A piece of markup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +23,35 @@ pub struct Markers {
     pub close: Marker,
 }
 
+impl Markers {
+    /// What stands between the two among sampled `ids`, where history keeps the markers; the opening
+    /// one only if it `keeps_open`.
+    ///
+    /// Who calls a function while thinking does not close the block: then all of it goes, since half a
+    /// block must not stay.
+    #[must_use]
+    pub fn within(&self, ids: &[TokenId], whole: Range<usize>, keeps_open: bool) -> Range<usize> {
+        let is = |at: usize, marker: &Marker| ids.get(at).copied() == marker.id();
+        let Range { start, end } = whole;
+        let opened = is(start, &self.open);
+        let closed = end > start && is(end - 1, &self.close);
+        let keeps_open = keeps_open && opened && (closed || end >= ids.len());
+        let end = end - usize::from(closed);
+        (start + usize::from(keeps_open)).min(end)..end
+    }
+}
+
 impl Marker {
+    /// The token that looks so, where the vocabulary has one.
+    #[must_use]
+    pub fn of(content: &str, vocabulary: &Vocabulary) -> Self {
+        let content = content.to_owned();
+        match vocabulary.added_id(&content) {
+            Some(id) => Self::Token(id, content),
+            None => Self::Text(content),
+        }
+    }
+
     /// What it looks like.
     #[must_use]
     pub fn content(&self) -> &str {

@@ -16,9 +16,12 @@ use crate::token::TokenId;
 
 pub mod chatml;
 pub mod deepseek;
+mod foreign;
 pub mod generic;
+pub mod glm;
 pub mod harmony;
 pub mod hermes;
+pub mod kimi;
 pub mod llama;
 pub mod marker;
 pub mod mistral;
@@ -206,6 +209,8 @@ pub struct News {
     /// Whether an answer ends what stands before it: one that does already, or one among it that
     /// something follows (a text that nothing follows may still become a preamble of calls).
     pub answered: bool,
+    /// Whether a message of the model's that calls nothing is among it, or stands right before it.
+    pub pauses: bool,
 }
 
 /// How a segment's reasoning is shown, and when history loses it.

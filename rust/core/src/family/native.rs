@@ -4,7 +4,9 @@
 use super::chatml::ChatMl;
 use super::deepseek::DeepSeek;
 use super::generic::Generic;
+use super::glm::Glm;
 use super::harmony::Harmony;
+use super::kimi::Kimi;
 use super::llama::Llama;
 use super::mistral::Mistral;
 use super::{Family, probe};
@@ -16,10 +18,12 @@ type Detect =
     fn(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>>;
 
 /// Every family, in the order in which they are tried.
-const FAMILIES: [Detect; 5] = [
+const FAMILIES: [Detect; 7] = [
     |generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(DeepSeek::detect(generic, vocabulary, compat)?)),
+    |generic, vocabulary, compat| Ok(Box::new(Glm::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(Harmony::detect(generic, vocabulary, compat)?)),
+    |generic, vocabulary, compat| Ok(Box::new(Kimi::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, _| Ok(Box::new(Llama::detect(generic, vocabulary)?)),
     |generic, vocabulary, _| Ok(Box::new(Mistral::detect(generic, vocabulary)?)),
 ];

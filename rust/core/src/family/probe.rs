@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::family::generic::{Conversation, Generic, shown};
 use crate::family::render::{
-    Group, HEADER_QUESTION, Message, Sink, group, header_ends, name_among, shows,
+    Group, HEADER_QUESTION, Message, Sink, call_among, group, header_ends, shows,
 };
 use crate::family::{Before, Family, Last, Shown};
 use crate::header::{Header, RawHeader};
@@ -66,7 +66,7 @@ fn agrees(
     let items = conversation.items;
     let leading = items.iter().take_while(|item| item.is_instruction()).count();
     let rest = &items[leading..];
-    let mut groups = group(rest, leading, &|id| name_among(rest, id));
+    let mut groups = group(rest, leading, &|id| call_among(rest, 0, id));
     for group in &mut groups {
         family.read_foreign(&mut group.message);
     }

@@ -148,15 +148,25 @@ impl Message {
     /// Whether it is an answer of the model's: a text without calls.
     #[must_use]
     pub fn is_answer(&self) -> bool {
-        matches!(self, Self::Assistant { text: Some(_), calls, .. } if calls.is_empty())
+        matches!(self, Self::Assistant { text: Some(_), .. }) && self.calls_nothing()
+    }
+
+    /// Whether it is of the model's, without calls.
+    #[must_use]
+    pub fn calls_nothing(&self) -> bool {
+        matches!(self, Self::Assistant { calls, .. } if calls.is_empty())
     }
 }
 
 /// One tool's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
+    /// The call that it answers.
+    pub call_id: String,
     /// The function that was called; empty where nobody knows.
     pub name: String,
+    /// How many calls of the conversation stand before it.
+    pub number: u32,
     /// What it returned.
     pub text: String,
 }
@@ -174,8 +184,17 @@ impl Message {
     }
 }
 
-/// Finds the name of the function that a call with this id called.
-pub type NameOf<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// A call, as its output may name it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Called {
+    /// The function.
+    pub name: String,
+    /// How many calls of the conversation stand before it.
+    pub number: u32,
+}
+
+/// Finds the call with this id.
+pub type CallOf<'a> = &'a dyn Fn(&str) -> Option<Called>;
 
 /// A message and the items that it came from (indices into the chain).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,7 +206,7 @@ pub struct Group {
 }
 
 impl Group {
-    fn of(index: usize, item: &Item, name_of: NameOf<'_>) -> Self {
+    fn of(index: usize, item: &Item, call_of: CallOf<'_>) -> Self {
         let assistant = |reasoning, text, calls| Message::Assistant { reasoning, text, calls };
         let message = match item {
             Item::Message { role: Role::Assistant, text } => {
@@ -198,17 +217,17 @@ impl Group {
             Item::Call { name, arguments, .. } => {
                 assistant(None, None, vec![(name.clone(), arguments.clone())])
             }
-            Item::Output { .. } => Message::Outputs(answered(item, name_of).into_iter().collect()),
+            Item::Output { .. } => Message::Outputs(answered(item, call_of).into_iter().collect()),
         };
         Self { items: index..index + 1, message }
     }
 
     /// Adds the item if it belongs to the same message: reasoning, text and calls in that order,
     /// since a template has one place for each (D5; docs/decisions/0002).
-    pub fn join(&mut self, item: &Item, name_of: NameOf<'_>) -> bool {
+    pub fn join(&mut self, item: &Item, call_of: CallOf<'_>) -> bool {
         match (&mut self.message, item) {
             (Message::Outputs(outputs), Item::Output { .. }) => {
-                outputs.extend(answered(item, name_of));
+                outputs.extend(answered(item, call_of));
             }
             (
                 Message::Assistant { text: slot @ None, calls, .. },
@@ -224,30 +243,33 @@ impl Group {
     }
 }
 
-fn answered(item: &Item, name_of: NameOf<'_>) -> Option<Answered> {
+fn answered(item: &Item, call_of: CallOf<'_>) -> Option<Answered> {
     let Item::Output { call_id, text } = item else { return None };
-    Some(Answered { name: name_of(call_id).unwrap_or_default(), text: text.clone() })
+    let Called { name, number } = call_of(call_id).unwrap_or_default();
+    Some(Answered { call_id: call_id.clone(), name, number, text: text.clone() })
 }
 
 /// The messages that `items` form; `first` is the chain's index of the first of them.
 #[must_use]
-pub fn group(items: &[Arc<Item>], first: usize, name_of: NameOf<'_>) -> Vec<Group> {
+pub fn group(items: &[Arc<Item>], first: usize, call_of: CallOf<'_>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (offset, item) in items.iter().enumerate() {
-        if !groups.last_mut().is_some_and(|last| last.join(item, name_of)) {
-            groups.push(Group::of(first + offset, item, name_of));
+        if !groups.last_mut().is_some_and(|last| last.join(item, call_of)) {
+            groups.push(Group::of(first + offset, item, call_of));
         }
     }
     groups
 }
 
-/// The name of the function that a call among `items` called.
+/// The last call with this id among `items`, behind so many `calls`.
 #[must_use]
-pub fn name_among(items: &[Arc<Item>], id: &str) -> Option<String> {
-    items.iter().rev().find_map(|item| match item.as_ref() {
-        Item::Call { call_id, name, .. } if call_id == id => Some(name.clone()),
+pub fn call_among(items: &[Arc<Item>], calls: u32, id: &str) -> Option<Called> {
+    let named = items.iter().filter_map(|item| match item.as_ref() {
+        Item::Call { call_id, name, .. } => Some((call_id, name)),
         _ => None,
-    })
+    });
+    let named = named.zip(calls..).filter(|((call_id, _), _)| *call_id == id);
+    named.last().map(|((_, name), number)| Called { name: name.clone(), number })
 }
 
 /// Where a header may end that begins with `items`, of which `leading` are the operator's: behind

@@ -109,7 +109,8 @@ fn messages<'t>(
         messages.push(Message::new("system", texts.give(text, 0).into_owned()));
     }
     let word = |text: &str| control.word(text).into_owned();
-    let mut names: HashMap<&str, &str> = HashMap::new();
+    let mut called: HashMap<&str, (&str, String)> = HashMap::new();
+    let mut calls = 0;
     for run in conversation.runs {
         let items = conversation.items.get(run.clone()).unwrap_or_default();
         for group in group(items, run.start, &|_| None) {
@@ -131,17 +132,18 @@ fn messages<'t>(
                         assistant.get_or_insert_with(joined).reasoning = Some(text(thought));
                     }
                     Item::Call { call_id, name, arguments } => {
-                        names.insert(call_id, name);
+                        let id = word(&ways.call_id(call_id, name, calls));
+                        calls += 1;
+                        called.insert(call_id, (name, id.clone()));
                         assistant.get_or_insert_with(joined).calls.push(Call {
-                            id: word(&ways.call_id(call_id)),
+                            id,
                             name: word(name),
                             arguments,
                             item: number,
                         });
                     }
                     Item::Output { call_id, text: output } => {
-                        let name = names.get(call_id.as_str()).copied().unwrap_or_default();
-                        let id = word(&ways.call_id(call_id));
+                        let (name, id) = called.get(call_id.as_str()).cloned().unwrap_or_default();
                         messages.push(Message {
                             answers: Some((id, word(name))),
                             ..Message::new("tool", text(output))
@@ -156,9 +158,12 @@ fn messages<'t>(
 }
 
 impl Ways {
-    /// A call's id as the template takes it.
-    fn call_id<'t>(&self, call_id: &'t str) -> Cow<'t, str> {
+    /// The id as the template takes it of a call behind so many.
+    fn call_id<'t>(&self, call_id: &'t str, name: &str, before: usize) -> Cow<'t, str> {
         const SHORT: usize = 9;
+        if self.counted_ids {
+            return Cow::Owned(format!("functions.{name}:{before}"));
+        }
         if !self.short_ids {
             return Cow::Borrowed(call_id);
         }

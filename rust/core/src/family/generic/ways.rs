@@ -23,6 +23,9 @@ pub struct Ways {
     pub whole_tools: bool,
     /// Whether call ids must have nine characters (Mistral).
     pub short_ids: bool,
+    /// Whether it prints a call's id where its model writes `functions.{name}:{number}`, counted over
+    /// the conversation (Kimi): it is given such ids.
+    pub counted_ids: bool,
     /// Whether it prints the arguments of a call as they are given; else it wants an object.
     pub arguments_as_text: bool,
     /// The member in which it looks for an assistant's reasoning.
@@ -48,6 +51,7 @@ pub enum Systems {
 
 const LONG_ID: &str = "call_0123456789abcdefABCDEFGH";
 const SHORT_ID: &str = "CDEFGHIJK";
+const COUNTED_ID: &str = "functions.probe_tool:0";
 const ARGUMENTS: &str = r#"{"probe_key":  "a"}"#;
 
 impl Ways {
@@ -61,6 +65,7 @@ impl Ways {
             tools: false,
             whole_tools: false,
             short_ids: false,
+            counted_ids: false,
             arguments_as_text: false,
             reasoning: None,
             systems: Systems::Many,
@@ -110,6 +115,9 @@ impl Ways {
         let object = json!({"probe_key": "a"});
         let takes = |id: &str| self.prints(template, &tool_loop(id, &object, None), true, &[]);
         self.short_ids = !takes(LONG_ID) && takes(SHORT_ID);
+        let counted = format!("<|tool_call_begin|>{LONG_ID}<|tool_call_argument_begin|>");
+        self.counted_ids =
+            self.prints(template, &tool_loop(LONG_ID, &object, None), true, &[&counted]);
         let text = tool_loop(self.id(), &ARGUMENTS.into(), None);
         self.arguments_as_text = self.prints(template, &text, true, &[ARGUMENTS]);
         let both = ["probe_tool", "probe_output"];
@@ -183,7 +191,11 @@ impl Ways {
     }
 
     fn id(&self) -> &'static str {
-        if self.short_ids { SHORT_ID } else { LONG_ID }
+        match (self.short_ids, self.counted_ids) {
+            (true, _) => SHORT_ID,
+            (_, true) => COUNTED_ID,
+            _ => LONG_ID,
+        }
     }
 
     fn tool_loop(&self, reasoning: Option<&str>) -> Vec<Value> {

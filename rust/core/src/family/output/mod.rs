@@ -46,11 +46,11 @@
 mod body;
 pub mod form;
 pub mod harmony;
+mod parser;
 mod place;
 mod prose;
 
 use std::mem;
-use std::ops::Range;
 use std::sync::Arc;
 
 use self::body::{Body, Progress, is_blank};
@@ -70,6 +70,8 @@ pub enum Start {
     Reasoning,
     /// Nothing, or reasoning that it closed again.
     Text,
+    /// The same, where the newlines before what is said are the template's.
+    Line,
 }
 
 /// Makes the id of each call, in order. Injected, so that tests can foresee ids and production can
@@ -105,7 +107,10 @@ impl OutputReader {
     /// such a format starts in text whatever `start` says.
     #[must_use]
     pub fn new(format: OutputFormat, start: Start, mint: MintCallId) -> Self {
-        let start = if format.think.is_some() { start } else { Start::Text };
+        let start = match start {
+            Start::Reasoning if format.think.is_none() => Start::Text,
+            start => start,
+        };
         let mut tokens = Vec::new();
         let mut letters = Vec::new();
         let mut learn = |marker: &Marker, mark: Mark, also_letters: bool| {
@@ -131,7 +136,11 @@ impl OutputReader {
         }
         let (place, first) = match start {
             Start::Reasoning => (Place::Reasoning, Block::From(0)),
-            Start::Text => (Place::Text, Block::None),
+            Start::Text | Start::Line => (Place::Text, Block::None),
+        };
+        let text = match start {
+            Start::Line => Prose::after_scaffold(Kind::Text),
+            Start::Reasoning | Start::Text => Prose::at_start(Kind::Text),
         };
         Self {
             tokens,
@@ -142,7 +151,7 @@ impl OutputReader {
             place,
             partial: String::new(),
             reasoning: Prose::after_scaffold(Kind::Reasoning),
-            text: Prose::at_start(Kind::Text),
+            text,
             first,
             closer: Closer::Nobodys,
             exact: None,
@@ -443,91 +452,6 @@ impl OutputReader {
                     self.say(within, c, out);
                 }
             }
-        }
-    }
-}
-
-impl OutputParser for OutputReader {
-    fn text(&mut self, text: &str, out: &mut Vec<Delta>) {
-        for c in text.chars() {
-            self.feed(c, out);
-        }
-    }
-
-    /// A marker, or the content of a token that is not special. A special token that is no marker
-    /// shows nowhere (D2).
-    fn added(
-        &mut self,
-        id: TokenId,
-        content: &str,
-        special: bool,
-        index: usize,
-        out: &mut Vec<Delta>,
-    ) {
-        let mark = self.tokens.iter().find(|(known, _)| *known == id).map(|(_, mark)| *mark);
-        if self.is_part(id, content) {
-            return self.text(content, out);
-        }
-        if mark.is_some() || special {
-            self.settle_partial(out);
-        }
-        match mark {
-            Some(mark) if special || !self.in_string() => {
-                let shown = if special { "" } else { content };
-                self.marker(mark, Met { shown, index: Some(index) }, out);
-            }
-            None if special => {}
-            _ => self.text(content, out),
-        }
-    }
-
-    /// A call that has not begun comes out as what it stood in. One that has is left as it is,
-    /// since nothing here tells a stop from a limit: see [`call_is_incomplete`](OutputParser::call_is_incomplete).
-    fn finish(&mut self, count: usize, out: &mut Vec<Delta>) {
-        if self.closer != Closer::Nobodys && !self.text.has_begun() {
-            // Right behind a call, what begins a marker was going to be one.
-            self.partial.clear();
-        }
-        self.settle_partial(out);
-        if let Place::Call(call) = &self.place
-            && (!call.begun || call.body.arguments() == Progress::Complete)
-        {
-            self.end_call(true, out);
-        }
-        match self.place {
-            Place::Reasoning => self.reasoning.finish(out),
-            Place::Text => self.text.finish(out),
-            Place::Call(_) | Place::Tail(_) => {}
-        }
-        self.first.close(Some(count));
-    }
-
-    /// The first block only, which is one contiguous range: from its `<think>` (from 0 where the
-    /// prompt had opened it) to behind its `</think>`, or to the `<tool_call>` that ended it, or,
-    /// after [`finish`](OutputParser::finish), to `count`. None while it is open, and for markers
-    /// in letters, because text carries no index.
-    fn reasoning(&self) -> Vec<Range<usize>> {
-        match &self.first {
-            Block::Placed(range) if !range.is_empty() => vec![range.clone()],
-            _ => Vec::new(),
-        }
-    }
-
-    fn ends_thinking(&self) -> bool {
-        matches!(self.place, Place::Reasoning)
-    }
-
-    fn closed_calls(&self) -> usize {
-        self.closed
-    }
-
-    /// Cut off by a limit, or broken off by a marker or by JSON that cannot be. A call without its
-    /// closing brace or marker is whole if its arguments are; one that ended without arguments is
-    /// too, and has `{}`. False when there was no call.
-    fn call_is_incomplete(&self) -> bool {
-        match &self.place {
-            Place::Call(call) if call.begun => call.body.arguments() != Progress::Complete,
-            _ => self.incomplete,
         }
     }
 }

@@ -1,0 +1,88 @@
+//! The header, which the template prints: the parent's, or another one.
+
+use std::ops::Range;
+
+use super::history::grouped;
+use crate::chain::{Node, Segment};
+use crate::error::Result;
+use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, header_ends};
+use crate::family::{Before, Family, Last, Shown};
+use crate::item::Role;
+use crate::open::{Asked, segment};
+use crate::profile::Profile;
+use crate::token::SpanKind;
+
+/// A request's header beside its parent's.
+pub(super) enum Headed {
+    /// The same tokens.
+    Same,
+    /// Another one, and whether it had to be rendered.
+    Other(Segment, bool),
+    /// The template does not print it apart from the first message.
+    Unseparable,
+}
+
+/// `new_leading` items lead the conversation that the parent has not.
+pub(super) fn header(
+    profile: &Profile,
+    family: &dyn Family,
+    asked: Asked<'_>,
+    new_leading: usize,
+) -> Result<Headed> {
+    let Asked { parent, header, items, began, thinking, .. } = asked;
+    let generic = &profile.renderer().generic;
+    let same = |node: &Node| {
+        let given = |thinking| generic.given(thinking, began);
+        header.renders_as(&node.parts().header) && given(thinking) == given(node.parts().thinking)
+    };
+    if new_leading == 0 && parent.is_some_and(same) {
+        return Ok(Headed::Same);
+    }
+    let held = parent.map_or(0, |node| node.parts().leading);
+    let known = |node: &Node| node.items(0..node.item_count().min(held + 1));
+    let mut first = parent.map(known).unwrap_or_default();
+    let leading = first.iter().take(held).take_while(|item| item.is_instruction()).count();
+    let leading = leading + new_leading;
+    let missing = (leading + 1).saturating_sub(first.len());
+    first.extend(items.iter().take(missing).cloned());
+
+    let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
+    let before = Before { last: Last::Operator, thinking: thinking.0, ..Before::default() };
+    let vocabulary = profile.vocabulary();
+    for end in header_ends(&first, leading) {
+        let held = &first[..end];
+        let texts: Vec<&str> = held.iter().map(|item| item.text()).collect();
+        let first = (texts.as_slice(), end > leading);
+        let printed = header.tokens(first, generic.given(thinking, began), || {
+            let write =
+                |sink: &mut dyn Sink| family.message(&question, Shown::Nothing, before, sink);
+            let question = generic.spell(write, vocabulary)?;
+            generic.header(header, held, thinking, began, &question, vocabulary)
+        });
+        if let Some((ids, rendered)) = printed? {
+            let empty = segment(Vec::new(), SpanKind::Header, 0..end);
+            return Ok(Headed::Other(Segment { ids, ..empty }, rendered));
+        }
+    }
+    Ok(Headed::Unseparable)
+}
+
+/// The message that stood in the parent's header, by itself.
+pub(super) fn message_of(
+    profile: &Profile,
+    family: &dyn Family,
+    node: &Node,
+    own: Range<usize>,
+) -> Result<Segment> {
+    let before = match own.start {
+        0 => Before::default(),
+        _ => Before { last: Last::Operator, ..Before::default() },
+    };
+    let groups = grouped(Some(node), &node.items(own.clone()), own.start, 0);
+    let write = |sink: &mut dyn Sink| {
+        for Group { message, .. } in &groups {
+            family.message(message, Shown::Nothing, before, sink);
+        }
+    };
+    Ok(Segment { before, ..segment(profile.render(write)?, SpanKind::Item, own) })
+}

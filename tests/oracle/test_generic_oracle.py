@@ -228,6 +228,7 @@ def test_system_messages_and_users_go_where_the_template_takes_them():
         tools=True,
         whole_tools=False,
         short_ids=False,
+        counted_ids=False,
         text_arguments=True,
         reasoning=None,
         system=True,
@@ -249,7 +250,7 @@ def test_system_messages_and_users_go_where_the_template_takes_them():
 
 
 def test_short_ids():
-    ways = Ways(*([False] * 10))
+    ways = Ways(*([False] * 11))
     short = Ways(**(vars(ways) | {"short_ids": True}))
     assert generic._call_id("call_1", ways) == "call_1"
     assert generic._call_id("call_0123456789abcdefABCDEFGH", short) == "fABCDEFGH"

@@ -31,21 +31,26 @@ const FAMILIES: [Detect; 7] = [
 /// The renderer of `generic`'s template.
 ///
 /// # Errors
-/// [`crate::ErrorKind::Profile`] with the reasons why there is none: what each family misses, or where
-/// it parts from the template.
+/// [`crate::ErrorKind::Profile`] with the reasons why there is none: where the families part from the
+/// template whose forms it has; what each misses, if it has no family's.
 pub fn choose(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>> {
-    let mut reasons = Vec::new();
+    let (mut missing, mut parting) = (Vec::new(), Vec::new());
     for detect in FAMILIES {
-        let checked = detect(generic, vocabulary, compat).and_then(|family| {
-            cuts(family.as_ref(), vocabulary)?;
-            probe::agree(family.as_ref(), generic, vocabulary)?;
-            Ok(family)
-        });
-        match checked {
-            Ok(family) => return Ok(family),
-            Err(reason) => reasons.push(format!("{reason:#}")),
+        let family = match detect(generic, vocabulary, compat) {
+            Ok(family) => family,
+            Err(reason) => {
+                missing.push(format!("{reason:#}"));
+                continue;
+            }
+        };
+        let agrees = cuts(family.as_ref(), vocabulary)
+            .and_then(|()| probe::agree(family.as_ref(), generic, vocabulary));
+        match agrees {
+            Ok(()) => return Ok(family),
+            Err(reason) => parting.push(format!("{}: {reason:#}", family.name())),
         }
     }
+    let reasons = if parting.is_empty() { missing } else { parting };
     Err(Error::profile(reasons.join("; ")))
 }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle import vocabulary
+from talking import through_template
 from turnwire import _core
 
 ROOT = Path(__file__).parents[1]
@@ -58,9 +59,8 @@ def profile() -> _core.Profile:
 
 @cache
 def generic_profile() -> _core.Profile:
-    """Qwen3's template with one word changed, which no native renderer prints."""
-    template = vocabulary.qwen3().template.replace("You may call one", "You might call one")
-    changed = profile().with_template(template)
+    """Qwen3's template, kept from its native renderer."""
+    changed = profile().with_template(through_template(vocabulary.qwen3().template))
     assert changed.family == "generic"
     return changed
 

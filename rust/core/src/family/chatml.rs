@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 
 use crate::chain::Dropped;
 use crate::error::{Error, Result};
-use crate::family::generic::{Generic, Ways, is_space};
+use crate::family::generic::{Generic, Ways, between, is_space};
 use crate::family::marker::{Marker, Markers};
 use crate::family::output::form::{BodyForm, CallForm};
 use crate::family::output::{OutputFormat, OutputReader, Start};
-use crate::family::render::{Group, Message, Sink, shows_in_cycle};
+use crate::family::render::{Group, Message, NOT_SHOWN, Sink, shows_in_cycle};
 use crate::family::tagged::{self, Scalars};
 use crate::family::{
     Answer, Before, Calls, End, Family, Format, OutputParser, Showing, Shown, hermes, mint_call_id,
@@ -36,7 +36,7 @@ use crate::family::{
 use crate::header::Header;
 use crate::item::Role;
 use crate::token::TokenId;
-use crate::tokenizer::{Piece, Vocabulary};
+use crate::tokenizer::Vocabulary;
 
 const OPEN: &str = "<|im_start|>";
 const CLOSE: &str = "<|im_end|>";
@@ -122,8 +122,7 @@ impl ChatMl {
             _ => Markers { open: Marker::Text(open.into()), close: Marker::Text(close.into()) },
         };
         let print = |messages: &[Value], generate: bool, thinking: bool| {
-            let given = generic.ways().given(messages);
-            generic.template().render(&given, None, generate, thinking).unwrap_or_default()
+            generic.sample(messages, generate, thinking)
         };
         let user = || json!({"role": "user", "content": "x"});
         let reasons = |reasoning: &str| json!({"role": "assistant", "content": "y", "reasoning_content": reasoning});
@@ -150,7 +149,7 @@ impl ChatMl {
         let hidden = json!({"role": "assistant", "content": "<think>w</think>v"});
         let read = print(&[user(), hidden, user()], false, true);
         let called = generic.sample_call("probe_said");
-        let before_calls = between(&called, "probe_said", "<tool_call>");
+        let before_calls = between(&called, "probe_said", "<tool_call>").next();
         let trims_beside_calls = !generic.sample_call("probe_said \n").contains("probe_said \n");
         let tagged = generic.call().is_some_and(|form| matches!(form.body, BodyForm::Tagged(_)));
         let scalars = if called.contains("True") { Scalars::Python } else { Scalars::Json };
@@ -162,9 +161,6 @@ impl ChatMl {
                 "every answer shows a reasoning block, though none was asked for",
             ));
         }
-        let newline = |piece: &Piece| matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'));
-        let ids = vocabulary.pieces.iter().enumerate().filter(|(_, piece)| newline(piece));
-        let newlines = ids.filter_map(|(id, _)| TokenId::try_from(id).ok()).collect();
         Ok(Self {
             name: if think.is_some() { "qwen3" } else { "chatml" },
             open,
@@ -178,7 +174,7 @@ impl ChatMl {
             response: pair("<tool_response>", "</tool_response>"),
             blocks,
             style: if tagged { Style::Tagged(scalars) } else { Style::Object },
-            before_calls: before_calls.unwrap_or_else(|| "\n".to_owned()),
+            before_calls: before_calls.unwrap_or("\n").to_owned(),
             ends_outputs,
             trims: !padded.contains(" \nx"),
             trims_beside_calls,
@@ -186,7 +182,7 @@ impl ChatMl {
             ways: generic.ways().clone(),
             needs_query: print(&[reasons("")], false, true).is_empty(),
             reads_think: !read.contains("<think>w"),
-            newlines,
+            newlines: vocabulary.newlines(),
         })
     }
 
@@ -238,12 +234,7 @@ impl Format for ChatMl {
     }
 
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
-        let format = OutputFormat {
-            think: self.think.clone(),
-            call: self.form.clone().filter(|_| calls != Calls::Forbidden),
-            tools: header.parameter_types(),
-            text_markers: calls == Calls::Forced,
-        };
+        let format = OutputFormat::of_turn(self.think.as_ref(), self.form.as_ref(), calls, header);
         let reasoning_open = thinking && self.prompt_opens_think;
         let start = if reasoning_open { Start::Reasoning } else { Start::Text };
         Box::new(OutputReader::new(format, start, Box::new(mint_call_id)))
@@ -436,14 +427,6 @@ impl Family for ChatMl {
     }
 }
 
-const NOT_SHOWN: Showing = (Shown::Nothing, Dropped::Never);
-
 fn trimmed(text: &str) -> &str {
     text.trim_matches(is_space)
-}
-
-fn between(text: &str, open: &str, close: &str) -> Option<String> {
-    let (_, rest) = text.split_once(open)?;
-    let (inner, _) = rest.split_once(close)?;
-    Some(inner.to_owned())
 }

@@ -23,13 +23,13 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use crate::chain::Dropped;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::family::foreign::Reading;
 use crate::family::generic::{Generic, Ways, is_space};
 use crate::family::marker::{Marker, Markers};
 use crate::family::output::form::{CallForm, OutputFormat};
 use crate::family::output::{OutputReader, Start};
-use crate::family::render::{Group, Message, Sink, shows_in_cycle};
+use crate::family::render::{Group, Message, NOT_SHOWN, Sink, shows_in_cycle};
 use crate::family::tagged::{self, Scalars};
 use crate::family::{
     Answer, Before, Calls, End, Family, Format, News, OutputParser, Showing, Shown, mint_call_id,
@@ -86,20 +86,14 @@ impl Glm {
     /// [`crate::ErrorKind::Profile`], naming the first token that is missing.
     pub fn detect(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
         let marker = |content: &str| Marker::of(content, vocabulary);
-        let token = |content: &str| match marker(content) {
-            token @ Marker::Token(..) => Ok(token),
-            Marker::Text(_) => {
-                Err(Error::profile(format!("the vocabulary has no {content} token")))
-            }
-        };
+        let token = |content: &str| Marker::token(content, vocabulary);
         let pair = |open: &str, close: &str| Markers { open: marker(open), close: marker(close) };
         let [system, user] = [token("<|system|>")?, token("<|user|>")?];
         let [assistant, observation] = [token("<|assistant|>")?, token("<|observation|>")?];
-        let think = Markers { open: token("<think>")?, close: token("</think>")? };
+        let think = Markers::tokens("<think>", "</think>", vocabulary)?;
 
         let print = |messages: &[Value], generate: bool, thinking: bool| {
-            let given = generic.ways().given(messages);
-            generic.template().render(&given, None, generate, thinking).unwrap_or_default()
+            generic.sample(messages, generate, thinking)
         };
         let say = |role: &str, text: &str| json!({"role": role, "content": text});
         let asked = [say("user", "x")];
@@ -172,9 +166,9 @@ impl Glm {
             sink.text(name);
             self.line(sink);
             for (key, value) in tagged::arguments(arguments, Scalars::Json).unwrap_or_default() {
-                between(&self.key, &key, sink);
+                sink.between(&self.key, &key);
                 self.line(sink);
-                between(&self.value, &value, sink);
+                sink.between(&self.value, &value);
                 self.line(sink);
             }
             sink.marker(&self.call.close);
@@ -192,12 +186,7 @@ impl Format for Glm {
     }
 
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
-        let format = OutputFormat {
-            think: Some(self.think.clone()),
-            call: self.form.clone().filter(|_| calls != Calls::Forbidden),
-            tools: header.parameter_types(),
-            text_markers: calls == Calls::Forced,
-        };
+        let format = OutputFormat::of_turn(Some(&self.think), self.form.as_ref(), calls, header);
         let reasons = thinking && self.prompt_opens_think;
         let start = if reasons { Start::Reasoning } else { Start::Line };
         Box::new(OutputReader::new(format, start, Box::new(mint_call_id)))
@@ -205,10 +194,6 @@ impl Format for Glm {
 
     fn describe_calls(&self) -> Option<String> {
         self.form.as_ref().map(CallForm::describe)
-    }
-
-    fn call_markers(&self) -> Option<(String, String)> {
-        None
     }
 
     fn drops_reasoning(&self) -> bool {
@@ -259,7 +244,7 @@ impl Family for Glm {
                 match (shown, reasoning) {
                     (Shown::Reasoning, Some(reasoning)) => {
                         self.line(sink);
-                        between(&self.think, self.thought(reasoning), sink);
+                        sink.between(&self.think, self.thought(reasoning));
                     }
                     _ => self.blank(sink),
                 }
@@ -330,7 +315,7 @@ impl Family for Glm {
             match (reasoning.is_some_and(said), in_cycle) {
                 (true, _) if self.keeps => (Shown::Reasoning, Dropped::Never),
                 (true, true) => (Shown::Reasoning, Dropped::OnQuery),
-                _ => (Shown::Nothing, Dropped::Never),
+                _ => NOT_SHOWN,
             }
         })
     }
@@ -347,19 +332,9 @@ impl Family for Glm {
         self.think.within(ids, reasoning, self.blank_opens)
     }
 
-    fn is_query(&self, _text: &str) -> bool {
-        true
-    }
-
     fn read_foreign(&self, message: &mut Message) {
         self.reading.apply(message);
     }
-}
-
-fn between(markers: &Markers, text: &str, sink: &mut dyn Sink) {
-    sink.marker(&markers.open);
-    sink.text(text);
-    sink.marker(&markers.close);
 }
 
 fn trimmed(text: &str) -> &str {

@@ -106,10 +106,6 @@ impl Format for Harmony {
         Some(harmony::DESCRIBED.to_owned())
     }
 
-    fn call_markers(&self) -> Option<(String, String)> {
-        None
-    }
-
     fn drops_reasoning(&self) -> bool {
         true
     }
@@ -193,14 +189,6 @@ impl Family for Harmony {
         }
     }
 
-    fn generation_prompt(&self, _thinking: bool, before: Before, sink: &mut dyn Sink) {
-        self.opening(before, sink);
-    }
-
-    fn prompt_dropped(&self, _thinking: bool) -> Dropped {
-        Dropped::Never
-    }
-
     fn opening(&self, _before: Before, sink: &mut dyn Sink) {
         sink.marker(&self.markers.start);
         sink.text("assistant");
@@ -265,10 +253,4 @@ impl Family for Harmony {
     fn loses_whole(&self) -> bool {
         true
     }
-
-    fn is_query(&self, _text: &str) -> bool {
-        true
-    }
-
-    fn read_foreign(&self, _message: &mut Message) {}
 }

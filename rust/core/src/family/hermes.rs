@@ -5,6 +5,7 @@
 
 use crate::family::marker::Markers;
 use crate::family::render::Sink;
+use crate::json::{self, Style};
 
 const INTRO: &str = "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n\
                      You are provided with function signatures within <tools></tools> XML tags:\n\
@@ -12,6 +13,21 @@ const INTRO: &str = "# Tools\n\nYou may call one or more functions to assist wit
 const OUTRO: &str = "\n</tools>\n\nFor each function call, return a json object with function name \
                      and arguments within ";
 const FORM: &str = "\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n";
+
+/// Arguments as `tojson` prints them: an object, or the text that is none; None when they are
+/// nested too deep.
+#[must_use]
+pub fn dumped(arguments: &str) -> Option<String> {
+    const PARAM: &str = "arguments";
+    let mut out = String::new();
+    match json::value(arguments.as_bytes(), PARAM) {
+        Ok(raw) if raw.get().starts_with('{') => {
+            json::write(raw, Style::Python, PARAM, &mut out).ok()?;
+        }
+        _ => json::write_string(arguments, &mut out),
+    }
+    Some(out)
+}
 
 /// Declares tools, each as a template's `tojson` prints it.
 pub fn declare<'a>(

@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 
 use crate::chain::Dropped;
 use crate::error::{Error, Result};
-use crate::family::generic::{Generic, Ways};
+use crate::family::generic::{Generic, Ways, between};
 use crate::family::marker::{Marker, Markers};
 use crate::family::output::form::{CallForm, OutputFormat};
 use crate::family::output::{OutputReader, Start};
-use crate::family::render::{Answered, Group, Message, Sink};
+use crate::family::render::{Answered, Group, Message, NOT_SHOWN, Sink};
 use crate::family::{
     Answer, Before, Calls, End, Family, Format, News, OutputParser, Showing, Shown, mint_call_id,
 };
@@ -71,14 +71,8 @@ impl Kimi {
     /// # Errors
     /// [`crate::ErrorKind::Profile`], naming the first thing that is missing.
     pub fn detect(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
-        let token = |content: &str| match Marker::of(content, vocabulary) {
-            token @ Marker::Token(..) => Ok(token),
-            Marker::Text(_) => {
-                Err(Error::profile(format!("the vocabulary has no {content} token")))
-            }
-        };
-        let pair =
-            |open: &str, close: &str| Ok(Markers { open: token(open)?, close: token(close)? });
+        let token = |content: &str| Marker::token(content, vocabulary);
+        let pair = |open: &str, close: &str| Markers::tokens(open, close, vocabulary);
         let [system, user] = [token("<|im_system|>")?, token("<|im_user|>")?];
         let [assistant, middle] = [token("<|im_assistant|>")?, token("<|im_middle|>")?];
         let end = token("<|im_end|>")?;
@@ -87,16 +81,13 @@ impl Kimi {
         let argument = token("<|tool_call_argument_begin|>")?;
         let ways = generic.ways().clone();
         let think = ways.reasoning.map(|_| pair("<think>", "</think>")).transpose()?;
-        let print = |messages: &[Value]| {
-            let given = ways.given(messages);
-            generic.template().render(&given, None, false, true).unwrap_or_default()
-        };
+        let print = |messages: &[Value]| generic.sample(messages, false, true);
         let asked = json!({"role": "user", "content": "x"});
         let output = json!({
             "role": "tool", "name": "probe_name", "tool_call_id": "probe_id", "content": "probe_output",
         });
         let output = print(&[asked.clone(), output]);
-        let before_output = between(&output, "probe_id", "probe_output");
+        let before_output = between(&output, "probe_id", "probe_output").next().map(str::to_owned);
         let reasons =
             json!({"role": "assistant", "content": "y", "reasoning_content": "probe_thought"});
         let keeps = print(&[asked.clone(), reasons, asked]).contains("probe_thought");
@@ -149,10 +140,8 @@ impl Kimi {
     }
 
     fn think(&self, reasoning: &str, sink: &mut dyn Sink) {
-        if let Some(Markers { open, close }) = &self.think {
-            sink.marker(open);
-            sink.text(reasoning);
-            sink.marker(close);
+        if let Some(markers) = &self.think {
+            sink.between(markers, reasoning);
         }
     }
 
@@ -180,21 +169,12 @@ impl Format for Kimi {
     }
 
     fn parser(&self, _thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
-        let format = OutputFormat {
-            think: self.think.clone(),
-            call: self.form.clone().filter(|_| calls != Calls::Forbidden),
-            tools: header.parameter_types(),
-            text_markers: calls == Calls::Forced,
-        };
+        let format = OutputFormat::of_turn(self.think.as_ref(), self.form.as_ref(), calls, header);
         Box::new(OutputReader::new(format, Start::Text, Box::new(mint_call_id)))
     }
 
     fn describe_calls(&self) -> Option<String> {
         self.form.as_ref().map(CallForm::describe)
-    }
-
-    fn call_markers(&self) -> Option<(String, String)> {
-        None
     }
 
     fn drops_reasoning(&self) -> bool {
@@ -262,14 +242,6 @@ impl Family for Kimi {
         }
     }
 
-    fn generation_prompt(&self, _thinking: bool, before: Before, sink: &mut dyn Sink) {
-        self.opening(before, sink);
-    }
-
-    fn prompt_dropped(&self, _thinking: bool) -> Dropped {
-        Dropped::Never
-    }
-
     fn opening(&self, _before: Before, sink: &mut dyn Sink) {
         self.open(&self.assistant, "assistant", sink);
     }
@@ -304,7 +276,7 @@ impl Family for Kimi {
             match (reasons && self.think.is_some(), last_pause.is_none_or(|last| index > last)) {
                 (true, _) if self.keeps => (Shown::Reasoning, Dropped::Never),
                 (true, true) => (Shown::Reasoning, Dropped::OnQuery),
-                _ => (Shown::Nothing, Dropped::Never),
+                _ => NOT_SHOWN,
             }
         };
         groups.iter().enumerate().map(shown).collect()
@@ -321,21 +293,9 @@ impl Family for Kimi {
             None => reasoning.start..reasoning.start,
         }
     }
-
-    fn is_query(&self, _text: &str) -> bool {
-        true
-    }
-
-    fn read_foreign(&self, _message: &mut Message) {}
 }
 
 /// A call's id as the model writes it.
 fn call_id(name: &str, number: u32) -> String {
     format!("functions.{name}:{number}")
-}
-
-fn between(text: &str, open: &str, close: &str) -> Option<String> {
-    let (_, rest) = text.split_once(open)?;
-    let (inner, _) = rest.split_once(close)?;
-    Some(inner.to_owned())
 }

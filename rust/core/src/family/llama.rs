@@ -11,9 +11,6 @@
 //! user's message, which is the header's then. An answer is a text or one call: they drop a text
 //! beside a call, and refuse several.
 
-use std::ops::Range;
-
-use crate::chain::Dropped;
 use crate::error::{Error, Result};
 use crate::family::generic::{Generic, Ways, is_space};
 use crate::family::marker::{Marker, Markers};
@@ -21,11 +18,11 @@ use crate::family::output::form::{BodyForm, CallForm};
 use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::render::{Group, Message, Sink, TextSink};
 use crate::family::{
-    Answer, Before, Calls, End, Family, Format, OutputParser, Showing, Shown, hermes, mint_call_id,
+    Answer, Before, Calls, End, Family, Format, OutputParser, Shown, hermes, mint_call_id,
 };
 use crate::header::Header;
 use crate::item::Role;
-use crate::json::{self, Style};
+use crate::json;
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
@@ -61,25 +58,19 @@ impl Llama {
     /// # Errors
     /// [`crate::ErrorKind::Profile`], naming the token that is missing.
     pub fn detect(generic: &Generic, vocabulary: &Vocabulary) -> Result<Self> {
-        let token = |content: &str| {
-            vocabulary.added_id(content).map(|id| Marker::Token(id, content.to_owned()))
-        };
-        let needed = |content: &str| {
-            token(content)
-                .ok_or_else(|| Error::profile(format!("the vocabulary has no {content} token")))
-        };
-        let close = needed("<|eot_id|>")?;
+        let token = |content: &str| Marker::token(content, vocabulary);
+        let close = token("<|eot_id|>")?;
         let other_stops = ["<|eom_id|>", "<|end_of_text|>"];
         let tools = if generic.ways().tools { Tools::Object } else { Tools::Text };
-        let code = token("<|python_tag|>").filter(|_| tools == Tools::Object);
+        let code = token("<|python_tag|>").ok().filter(|_| tools == Tools::Object);
         let mut form = generic.call().cloned();
         if let Some(form) = form.as_mut().filter(|_| tools == Tools::Object) {
             form.body = BodyForm::Python;
             form.open = code.clone().unwrap_or_else(|| form.open.clone());
         }
         Ok(Self {
-            start: needed("<|start_header_id|>")?,
-            end: needed("<|end_header_id|>")?,
+            start: token("<|start_header_id|>")?,
+            end: token("<|end_header_id|>")?,
             close_id: close.id().unwrap_or_default(),
             close,
             other_stops: other_stops.iter().filter_map(|stop| vocabulary.added_id(stop)).collect(),
@@ -112,32 +103,13 @@ impl Llama {
     }
 }
 
-/// Arguments as `tojson` prints them: an object, or the text that is none; None when they are
-/// nested too deep.
-fn dumped(arguments: &str) -> Option<String> {
-    const PARAM: &str = "arguments";
-    let mut out = String::new();
-    match json::value(arguments.as_bytes(), PARAM) {
-        Ok(raw) if raw.get().starts_with('{') => {
-            json::write(raw, Style::Python, PARAM, &mut out).ok()?;
-        }
-        _ => json::write_string(arguments, &mut out),
-    }
-    Some(out)
-}
-
-/// The markers of calls, or of outputs, that are spelled out.
-fn letters(open: &str, close: &str) -> Markers {
-    Markers { open: Marker::Text(open.to_owned()), close: Marker::Text(close.to_owned()) }
-}
-
 /// A text with the calls beside it spelled out.
 fn spelled(text: &str, calls: &[(String, String)]) -> String {
     let mut sink = TextSink(text.to_owned());
     if !(calls.is_empty() || text.is_empty()) {
         sink.text("\n");
     }
-    hermes::calls(calls, &letters("<tool_call>", "</tool_call>"), &mut sink);
+    hermes::calls(calls, &Markers::letters("<tool_call>", "</tool_call>"), &mut sink);
     sink.0
 }
 
@@ -151,12 +123,7 @@ impl Format for Llama {
     }
 
     fn parser(&self, _thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
-        let format = OutputFormat {
-            think: None,
-            call: self.form.clone().filter(|_| calls != Calls::Forbidden),
-            tools: header.parameter_types(),
-            text_markers: calls == Calls::Forced,
-        };
+        let format = OutputFormat::of_turn(None, self.form.as_ref(), calls, header);
         Box::new(OutputReader::new(format, Start::Text, Box::new(mint_call_id)))
     }
 
@@ -205,7 +172,7 @@ impl Family for Llama {
     fn takes(&self, groups: &[Group], before: Before) -> bool {
         let fits = |group: &Group| match (&group.message, self.tools) {
             (Message::Assistant { calls, .. }, Tools::Object) => {
-                calls.len() < 2 && calls.iter().all(|(_, raw)| dumped(raw).is_some())
+                calls.len() < 2 && calls.iter().all(|(_, raw)| hermes::dumped(raw).is_some())
             }
             _ => true,
         };
@@ -225,7 +192,7 @@ impl Family for Llama {
             (Message::Assistant { text, calls, .. }, Tools::Object) => match calls.first() {
                 Some((name, raw)) => {
                     self.open("assistant", sink);
-                    Self::called(name, &dumped(raw).unwrap_or_default(), sink);
+                    Self::called(name, &hermes::dumped(raw).unwrap_or_default(), sink);
                     sink.marker(&self.close);
                 }
                 None => self.plain("assistant", text.as_deref().unwrap_or_default(), sink),
@@ -233,7 +200,11 @@ impl Family for Llama {
             (Message::Outputs(outputs), Tools::Text) => {
                 let mut text = TextSink::default();
                 let texts = outputs.iter().map(|output| output.text.as_str());
-                hermes::outputs(texts, &letters("<tool_response>", "</tool_response>"), &mut text);
+                hermes::outputs(
+                    texts,
+                    &Markers::letters("<tool_response>", "</tool_response>"),
+                    &mut text,
+                );
                 self.plain("user", &text.0, sink);
             }
             (Message::Outputs(outputs), Tools::Object) => {
@@ -246,14 +217,6 @@ impl Family for Llama {
                 }
             }
         }
-    }
-
-    fn generation_prompt(&self, _thinking: bool, before: Before, sink: &mut dyn Sink) {
-        self.opening(before, sink);
-    }
-
-    fn prompt_dropped(&self, _thinking: bool) -> Dropped {
-        Dropped::Never
     }
 
     fn opening(&self, _before: Before, sink: &mut dyn Sink) {
@@ -273,18 +236,4 @@ impl Family for Llama {
     fn control_ids(&self) -> Vec<TokenId> {
         [&self.start, &self.end, &self.close].into_iter().filter_map(Marker::id).collect()
     }
-
-    fn shows(&self, groups: &[Group], _before: Before) -> Vec<Showing> {
-        vec![(Shown::Nothing, Dropped::Never); groups.len()]
-    }
-
-    fn lost(&self, _ids: &[TokenId], reasoning: Range<usize>) -> Range<usize> {
-        reasoning
-    }
-
-    fn is_query(&self, _text: &str) -> bool {
-        true
-    }
-
-    fn read_foreign(&self, _message: &mut Message) {}
 }

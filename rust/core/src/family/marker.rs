@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::error::{Error, Result};
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
@@ -24,6 +25,21 @@ pub struct Markers {
 }
 
 impl Markers {
+    /// Two tokens of the vocabulary.
+    ///
+    /// # Errors
+    /// As [`Marker::token`].
+    pub fn tokens(open: &str, close: &str, vocabulary: &Vocabulary) -> Result<Self> {
+        let token = |content: &str| Marker::token(content, vocabulary);
+        Ok(Self { open: token(open)?, close: token(close)? })
+    }
+
+    /// Two that no vocabulary has: letters.
+    #[must_use]
+    pub fn letters(open: &str, close: &str) -> Self {
+        Self { open: Marker::Text(open.to_owned()), close: Marker::Text(close.to_owned()) }
+    }
+
     /// What stands between the two among sampled `ids`, where history keeps the markers; the opening
     /// one only if it `keeps_open`.
     ///
@@ -42,6 +58,17 @@ impl Markers {
 }
 
 impl Marker {
+    /// The token that looks so.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Profile`], naming it, where the vocabulary has none.
+    pub fn token(content: &str, vocabulary: &Vocabulary) -> Result<Self> {
+        let id = vocabulary.added_id(content);
+        let id =
+            id.ok_or_else(|| Error::profile(format!("the vocabulary has no {content} token")))?;
+        Ok(Self::Token(id, content.to_owned()))
+    }
+
     /// The token that looks so, where the vocabulary has one.
     #[must_use]
     pub fn of(content: &str, vocabulary: &Vocabulary) -> Self {

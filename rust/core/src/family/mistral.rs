@@ -10,9 +10,7 @@
 //! the last question, and so all prompts anew with each: those are the template's.
 
 use std::mem;
-use std::ops::Range;
 
-use crate::chain::Dropped;
 use crate::error::{Error, Result};
 use crate::family::generic::{Generic, Ways};
 use crate::family::marker::{Marker, Markers};
@@ -20,7 +18,7 @@ use crate::family::output::form::CallForm;
 use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::render::{Group, Message, Sink};
 use crate::family::{
-    Answer, Before, Calls, End, Family, Format, OutputParser, Showing, Shown, mint_call_id,
+    Answer, Before, Calls, End, Family, Format, OutputParser, Shown, mint_call_id,
 };
 use crate::header::Header;
 use crate::item::Role;
@@ -48,14 +46,9 @@ impl Mistral {
     /// # Errors
     /// [`crate::ErrorKind::Profile`], naming the token that is missing.
     pub fn detect(generic: &Generic, vocabulary: &Vocabulary) -> Result<Self> {
-        let token = |content: &str| {
-            let id = vocabulary.added_id(content);
-            id.map(|id| Marker::Token(id, content.to_owned()))
-                .ok_or_else(|| Error::profile(format!("the vocabulary has no {content} token")))
-        };
-        let pair = |name: &str| -> Result<Markers> {
-            Ok(Markers { open: token(&format!("[{name}]"))?, close: token(&format!("[/{name}]"))? })
-        };
+        let token = |content: &str| Marker::token(content, vocabulary);
+        let pair =
+            |name: &str| Markers::tokens(&format!("[{name}]"), &format!("[/{name}]"), vocabulary);
         let close_id = generic.stop_ids().first().copied();
         let close = close_id.and_then(|id| vocabulary.added.iter().find(|token| token.id == id));
         let close = close.ok_or_else(|| Error::profile("no token ends an answer"))?;
@@ -100,12 +93,6 @@ impl Mistral {
     }
 }
 
-fn within(markers: &Markers, text: &str, sink: &mut dyn Sink) {
-    sink.marker(&markers.open);
-    sink.text(text);
-    sink.marker(&markers.close);
-}
-
 impl Format for Mistral {
     fn name(&self) -> &'static str {
         "mistral"
@@ -116,21 +103,12 @@ impl Format for Mistral {
     }
 
     fn parser(&self, _thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
-        let format = OutputFormat {
-            think: self.think.clone(),
-            call: self.form.clone().filter(|_| calls != Calls::Forbidden),
-            tools: header.parameter_types(),
-            text_markers: calls == Calls::Forced,
-        };
+        let format = OutputFormat::of_turn(self.think.as_ref(), self.form.as_ref(), calls, header);
         Box::new(OutputReader::new(format, Start::Text, Box::new(mint_call_id)))
     }
 
     fn describe_calls(&self) -> Option<String> {
         self.form.as_ref().map(CallForm::describe)
-    }
-
-    fn call_markers(&self) -> Option<(String, String)> {
-        None
     }
 
     fn drops_reasoning(&self) -> bool {
@@ -142,7 +120,7 @@ impl Format for Mistral {
             let unsupported = || {
                 Error::unsupported("reasoning", "This model's vocabulary has no reasoning markers.")
             };
-            within(self.think.as_ref().ok_or_else(unsupported)?, reasoning, sink);
+            sink.between(self.think.as_ref().ok_or_else(unsupported)?, reasoning);
         }
         self.said(answer.text.as_deref().unwrap_or_default(), &answer.calls, sink);
         Ok(())
@@ -163,23 +141,17 @@ impl Family for Mistral {
 
     fn message(&self, message: &Message, _shown: Shown, _before: Before, sink: &mut dyn Sink) {
         match message {
-            Message::Plain { role: Role::User, text } => within(&self.user, text, sink),
-            Message::Plain { text, .. } => within(&self.system, text, sink),
+            Message::Plain { role: Role::User, text } => sink.between(&self.user, text),
+            Message::Plain { text, .. } => sink.between(&self.system, text),
             Message::Assistant { text, calls, .. } => {
                 self.said(text.as_deref().unwrap_or_default(), calls, sink);
             }
             Message::Outputs(outputs) => {
                 for output in outputs {
-                    within(&self.output, &output.text, sink);
+                    sink.between(&self.output, &output.text);
                 }
             }
         }
-    }
-
-    fn generation_prompt(&self, _thinking: bool, _before: Before, _sink: &mut dyn Sink) {}
-
-    fn prompt_dropped(&self, _thinking: bool) -> Dropped {
-        Dropped::Never
     }
 
     fn opening(&self, _before: Before, _sink: &mut dyn Sink) {}
@@ -202,18 +174,4 @@ impl Family for Mistral {
         let ends = pairs.into_iter().flat_map(|pair| [&pair.open, &pair.close]);
         ends.chain([&self.call, &self.arguments, &self.close]).filter_map(Marker::id).collect()
     }
-
-    fn shows(&self, groups: &[Group], _before: Before) -> Vec<Showing> {
-        vec![(Shown::Nothing, Dropped::Never); groups.len()]
-    }
-
-    fn lost(&self, _ids: &[TokenId], reasoning: Range<usize>) -> Range<usize> {
-        reasoning
-    }
-
-    fn is_query(&self, _text: &str) -> bool {
-        true
-    }
-
-    fn read_foreign(&self, _message: &mut Message) {}
 }

@@ -32,7 +32,7 @@ pub mod render;
 pub mod tagged;
 
 use generic::Generic;
-use render::{Group, Message, Sink};
+use render::{Group, Message, NOT_SHOWN, Sink};
 
 /// A piece of what the model is saying, in order. A delta of another kind, or a new call, ends
 /// the item before it.
@@ -166,7 +166,9 @@ pub trait Format: Send + Sync {
 
     /// The text around one tool call's JSON object; None where calls have another form, in which
     /// none can be required of an engine.
-    fn call_markers(&self) -> Option<(String, String)>;
+    fn call_markers(&self) -> Option<(String, String)> {
+        None
+    }
 
     /// Whether history may lose what the model thought.
     fn drops_reasoning(&self) -> bool;
@@ -245,11 +247,15 @@ pub trait Family: Format {
     /// One message, closed.
     fn message(&self, message: &Message, shown: Shown, before: Before, sink: &mut dyn Sink);
 
-    /// What asks the model to speak.
-    fn generation_prompt(&self, thinking: bool, before: Before, sink: &mut dyn Sink);
+    /// What asks the model to speak: the [`opening`](Self::opening), and perhaps more.
+    fn generation_prompt(&self, _thinking: bool, before: Before, sink: &mut dyn Sink) {
+        self.opening(before, sink);
+    }
 
     /// When history loses what the generation prompt adds to the [`opening`](Self::opening).
-    fn prompt_dropped(&self, thinking: bool) -> Dropped;
+    fn prompt_dropped(&self, _thinking: bool) -> Dropped {
+        Dropped::Never
+    }
 
     /// The opening of a message of the model's as history shows it when its reasoning is gone.
     fn opening(&self, before: Before, sink: &mut dyn Sink);
@@ -276,7 +282,10 @@ pub trait Family: Format {
     fn control_ids(&self) -> Vec<TokenId>;
 
     /// How each message shows its reasoning, and when history loses it, behind `before`.
-    fn shows(&self, groups: &[Group], before: Before) -> Vec<Showing>;
+    /// Not at all, where nothing else is said.
+    fn shows(&self, groups: &[Group], _before: Before) -> Vec<Showing> {
+        vec![NOT_SHOWN; groups.len()]
+    }
 
     /// When history loses the reasoning that the model samples behind `before`.
     fn reasoning_dropped(&self, _before: Before) -> Dropped {
@@ -296,8 +305,10 @@ pub trait Family: Format {
     }
 
     /// Which of the sampled `ids` history loses, where `reasoning` is what the parser found, its
-    /// markers included.
-    fn lost(&self, ids: &[TokenId], reasoning: Range<usize>) -> Range<usize>;
+    /// markers included: all of that, where nothing else is said.
+    fn lost(&self, _ids: &[TokenId], reasoning: Range<usize>) -> Range<usize> {
+        reasoning
+    }
 
     /// Whether nothing is left of a message all of which is lost, its opening included.
     fn loses_whole(&self) -> bool {
@@ -305,7 +316,9 @@ pub trait Family: Format {
     }
 
     /// Whether this user message is a question, and not a tool's output in disguise.
-    fn is_query(&self, text: &str) -> bool;
+    fn is_query(&self, _text: &str) -> bool {
+        true
+    }
 
     /// Whether this message is a user's question.
     fn asks(&self, message: &Message) -> bool {
@@ -314,7 +327,7 @@ pub trait Family: Format {
 
     /// Reads a message that a client brought as the template would: some find reasoning inside the
     /// text of an answer.
-    fn read_foreign(&self, message: &mut Message);
+    fn read_foreign(&self, _message: &mut Message) {}
 }
 
 /// Who renders a profile's prompts.

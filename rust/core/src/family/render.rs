@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::chain::Dropped;
 use crate::error::Result;
-use crate::family::marker::Marker;
+use crate::family::marker::{Marker, Markers};
 use crate::family::{Before, Family, Last, Showing, Shown};
 use crate::item::{Item, Role};
 use crate::token::TokenId;
@@ -21,6 +21,13 @@ pub trait Sink {
     fn text(&mut self, text: &str);
     /// Markup.
     fn marker(&mut self, marker: &Marker);
+
+    /// Text between two markers.
+    fn between(&mut self, Markers { open, close }: &Markers, text: &str) {
+        self.marker(open);
+        self.text(text);
+        self.marker(close);
+    }
 }
 
 /// What a user says to find the end of a header.

@@ -2,8 +2,9 @@
 //!
 //! A chat template knows one kind of tool, a function with a schema. So a custom tool is declared as
 //! a function of one text, `input`, and the functions of a namespace under both names; what the model
-//! calls is turned back by the header ([`Tool`]). Hosted tools have nobody to run them here and are left
-//! out, the one exception to refusing by name: agents offer `web_search` whether they need it or not.
+//! calls is turned back where the client is told of it (`turn::told`). Hosted tools have nobody to run them
+//! here and are left out, the one exception to refusing by name: agents offer `web_search` whether they
+//! need it or not.
 
 use std::borrow::Cow;
 

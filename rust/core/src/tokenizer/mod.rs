@@ -103,6 +103,14 @@ pub enum Piece {
     Unknown,
 }
 
+impl Piece {
+    /// Whether it is text of nothing but newlines.
+    #[must_use]
+    pub fn is_newlines(&self) -> bool {
+        matches!(self, Self::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'))
+    }
+}
+
 /// A vocabulary read from disk: the encoder, the bytes of every id, and the added tokens.
 pub struct Vocabulary {
     /// The encoder that serves.
@@ -125,6 +133,13 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
+    /// The tokens of nothing but newlines, in order.
+    #[must_use]
+    pub fn newlines(&self) -> Vec<TokenId> {
+        let ids = self.pieces.iter().enumerate().filter(|(_, piece)| piece.is_newlines());
+        ids.filter_map(|(id, _)| TokenId::try_from(id).ok()).collect()
+    }
+
     /// The id of the added token with exactly this text.
     #[must_use]
     pub fn added_id(&self, content: &str) -> Option<TokenId> {

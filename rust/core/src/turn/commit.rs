@@ -10,7 +10,6 @@ use crate::family::generic::spell;
 use crate::family::{Before, End, Family, Last};
 use crate::item::Item;
 use crate::token::{Origin, SpanKind, TokenId};
-use crate::tokenizer::Piece;
 
 impl Turn {
     /// Publishes the turn.
@@ -192,10 +191,7 @@ impl Turn {
         if !self.profile.format().drops_reasoning() {
             return Vec::new();
         }
-        let is_newline = |&&id: &&TokenId| {
-            let piece = self.profile.piece(id);
-            matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'))
-        };
+        let is_newline = |&&id: &&TokenId| self.profile.piece(id).is_newlines();
         let native = self.native();
         let lost = self.parser.reasoning().into_iter().map(|block| {
             let block = block.start.min(ids.len())..block.end.min(ids.len());

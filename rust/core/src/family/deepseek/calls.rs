@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::Words;
 use crate::error::{Error, Result};
 use crate::family::generic::Generic;
 use crate::family::hermes;
@@ -81,12 +80,13 @@ impl CallStyle {
             return tags(TagForm::V32);
         }
         if called.contains("<｜tool▁output▁begin｜>probe_output<｜tool▁output▁end｜>") {
-            let words = Words(vocabulary);
+            let token = |content: &str| Marker::token(content, vocabulary);
+            let pair = |open: &str, close: &str| Markers::tokens(open, close, vocabulary);
             return Ok(Self::Tokens(Box::new(Tokens {
-                calls: words.pair("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")?,
-                call: words.pair("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")?,
-                separator: words.token("<｜tool▁sep｜>")?,
-                output: words.pair("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>")?,
+                calls: pair("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")?,
+                call: pair("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")?,
+                separator: token("<｜tool▁sep｜>")?,
+                output: pair("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>")?,
                 as_text: generic.ways().arguments_as_text,
             })));
         }
@@ -115,7 +115,7 @@ impl CallStyle {
         match self {
             Self::Text => {
                 sink.text(if text.is_empty() { "" } else { self.before_calls() });
-                hermes::calls(calls, &letters("<tool_call>", "</tool_call>"), sink);
+                hermes::calls(calls, &Markers::letters("<tool_call>", "</tool_call>"), sink);
             }
             Self::Tokens(tokens) => {
                 sink.marker(&tokens.calls.open);
@@ -145,13 +145,15 @@ impl CallStyle {
         match self {
             Self::Text => {
                 user(sink);
-                hermes::outputs(outputs, &letters("<tool_response>", "</tool_response>"), sink);
+                hermes::outputs(
+                    outputs,
+                    &Markers::letters("<tool_response>", "</tool_response>"),
+                    sink,
+                );
             }
             Self::Tokens(tokens) => {
                 for output in outputs {
-                    sink.marker(&tokens.output.open);
-                    sink.text(output);
-                    sink.marker(&tokens.output.close);
+                    sink.between(&tokens.output, output);
                 }
             }
             Self::Tags { form: TagForm::V32, .. } => {
@@ -193,9 +195,7 @@ fn calls_blankly(generic: &Generic) -> bool {
         json!({"role": "assistant", "content": "", "tool_calls": call}),
         json!({"role": "tool", "tool_call_id": "c", "content": "y"}),
     ];
-    let given = generic.ways().given(&messages);
-    let printed = generic.template().render(&given, None, false, true);
-    printed.is_ok_and(|text| text.contains("\"f\">\n\n</"))
+    generic.sample(&messages, false, true).contains("\"f\">\n\n</")
 }
 
 /// The marker of tags.
@@ -209,10 +209,6 @@ fn dsml(vocabulary: &Vocabulary) -> Result<Marker> {
         }
     }
     Ok(Marker::Token(id, DSML.to_owned()))
-}
-
-fn letters(open: &str, close: &str) -> Markers {
-    Markers { open: Marker::Text(open.to_owned()), close: Marker::Text(close.to_owned()) }
 }
 
 /// Each argument's tag says whether its value is a string, which stands there as it is.
@@ -242,17 +238,13 @@ fn tagged(block: &str, none: &str, dsml: &Marker, calls: &[(String, String)], si
     tag("</", &[block, ">"], sink);
 }
 
-/// Arguments as Python spells them again; what is no object is a string.
+/// Arguments as Python spells them again; what it cannot is a string.
 fn dumped(arguments: &str) -> String {
-    let mut out = String::new();
-    let raw = json::value(arguments.as_bytes(), ARGUMENTS).ok();
-    let object = raw.filter(|raw| raw.get().starts_with('{'));
-    let written = object.map(|raw| json::write(raw, Style::Python, ARGUMENTS, &mut out));
-    if !matches!(written, Some(Ok(()))) {
-        out.clear();
-        json::write_string(arguments, &mut out);
-    }
-    out
+    hermes::dumped(arguments).unwrap_or_else(|| {
+        let mut quoted = String::new();
+        json::write_string(arguments, &mut quoted);
+        quoted
+    })
 }
 
 /// The arguments of a call: key, whether the value is a string, and the value as it stands in its tag.

@@ -33,7 +33,7 @@ use crate::family::generic::Generic;
 use crate::family::marker::{Marker, Markers};
 use crate::family::output::form::CallForm;
 use crate::family::output::{OutputFormat, OutputReader, Start};
-use crate::family::render::{Group, Message, Sink, TextSink, shows_in_cycle};
+use crate::family::render::{Group, Message, NOT_SHOWN, Sink, TextSink, shows_in_cycle};
 use crate::family::{
     Answer, Before, Calls, End, Family, Format, Last, News, OutputParser, Showing, Shown,
     mint_call_id,
@@ -41,7 +41,7 @@ use crate::family::{
 use crate::header::Header;
 use crate::item::Role;
 use crate::token::TokenId;
-use crate::tokenizer::{Piece, Vocabulary};
+use crate::tokenizer::Vocabulary;
 
 mod calls;
 
@@ -81,22 +81,6 @@ pub struct DeepSeek {
     newlines: Vec<TokenId>,
 }
 
-/// Looks a dialect's words up.
-struct Words<'a>(&'a Vocabulary);
-
-impl Words<'_> {
-    fn token(&self, content: &str) -> Result<Marker> {
-        let id = self.0.added_id(content);
-        let id =
-            id.ok_or_else(|| Error::profile(format!("the vocabulary has no {content} token")))?;
-        Ok(Marker::Token(id, content.to_owned()))
-    }
-
-    fn pair(&self, open: &str, close: &str) -> Result<Markers> {
-        Ok(Markers { open: self.token(open)?, close: self.token(close)? })
-    }
-}
-
 impl DeepSeek {
     /// The dialect that the template prints, as far as a few prints tell. `compat` lets texts steer
     /// the render.
@@ -104,15 +88,14 @@ impl DeepSeek {
     /// # Errors
     /// [`crate::ErrorKind::Profile`], naming the first thing that is missing.
     pub fn detect(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Self> {
-        let words = Words(vocabulary);
+        let token = |content: &str| Marker::token(content, vocabulary);
         let print = |messages: &[Value], generate: bool, thinking: bool| {
-            let given = generic.ways().given(messages);
-            generic.template().render(&given, None, generate, thinking).unwrap_or_default()
+            generic.sample(messages, generate, thinking)
         };
         let say = |role: &str, content: &str| json!({"role": role, "content": content});
-        let (user, close) = (words.token("<｜User｜>")?, words.token("<｜end▁of▁sentence｜>")?);
+        let (user, close) = (token("<｜User｜>")?, token("<｜end▁of▁sentence｜>")?);
         let (assistant, think) =
-            (words.token("<｜Assistant｜>")?, words.pair("<think>", "</think>")?);
+            (token("<｜Assistant｜>")?, Markers::tokens("<think>", "</think>", vocabulary)?);
         let style = CallStyle::detect(generic, vocabulary)?;
         let answered = print(&[say("user", "x"), say("assistant", "y")], false, false);
         let dialect = match &style {
@@ -124,8 +107,6 @@ impl DeepSeek {
         let prompts = [false, true].map(|thinking| print(&[say("user", "x")], true, thinking));
         let has_think = |prompt: &str| prompt.contains("<think>");
         let steered = print(&[say("user", "x"), say("assistant", "w</think>y")], false, true);
-        let newline = |piece: &Piece| matches!(piece, Piece::Bytes(bytes) if bytes.iter().all(|&byte| byte == b'\n'));
-        let ids = vocabulary.pieces.iter().enumerate().filter(|(_, piece)| newline(piece));
         Ok(Self {
             dialect,
             user,
@@ -140,7 +121,7 @@ impl DeepSeek {
             assistant,
             line: if prompts[1].ends_with('\n') { "\n" } else { "" },
             text_steers: compat && !steered.contains("w</think>y"),
-            newlines: ids.filter_map(|(id, _)| TokenId::try_from(id).ok()).collect(),
+            newlines: vocabulary.newlines(),
         })
     }
 
@@ -261,12 +242,7 @@ impl Format for DeepSeek {
     }
 
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
-        let format = OutputFormat {
-            think: Some(self.think.clone()),
-            call: self.form.clone().filter(|_| calls != Calls::Forbidden),
-            tools: header.parameter_types(),
-            text_markers: calls == Calls::Forced,
-        };
+        let format = OutputFormat::of_turn(Some(&self.think), self.form.as_ref(), calls, header);
         let start = if thinking { Start::Reasoning } else { Start::Text };
         let reader = OutputReader::new(format, start, Box::new(mint_call_id));
         Box::new(match self.dialect {
@@ -427,7 +403,7 @@ impl Family for DeepSeek {
         shows_in_cycle(self, groups, before, |_, in_cycle, _| match (shows, keeps) {
             (true, true) => (Shown::Reasoning, Dropped::Never),
             (true, false) if in_cycle => (Shown::Reasoning, Dropped::OnQuery),
-            _ => (Shown::Nothing, Dropped::Never),
+            _ => NOT_SHOWN,
         })
     }
 
@@ -468,11 +444,4 @@ impl Family for DeepSeek {
             Dropped::OnQuery
         }
     }
-
-    fn is_query(&self, _text: &str) -> bool {
-        true
-    }
-
-    /// What a text spells is looked for where it is written: it depends on what stands before.
-    fn read_foreign(&self, _message: &mut Message) {}
 }

@@ -12,6 +12,8 @@
 use std::slice;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::error::{Error, Result};
 use crate::family::hermes;
 use crate::family::marker::{Marker, Markers};
@@ -161,6 +163,13 @@ impl Generic {
         &self.template
     }
 
+    /// What it prints of these messages, as it takes them, without tools; nothing where it refuses.
+    #[must_use]
+    pub fn sample(&self, messages: &[Value], generate: bool, thinking: bool) -> String {
+        let given = self.ways.given(messages);
+        self.template.render(&given, None, generate, thinking).unwrap_or_default()
+    }
+
     /// The form of its calls, where that is known.
     #[must_use]
     pub fn call(&self) -> Option<&CallForm> {
@@ -296,12 +305,7 @@ impl Format for Generic {
         if let Some(markers) = &self.harmony {
             return Box::new(HarmonyReader::of_turn(markers.clone(), calls));
         }
-        let format = OutputFormat {
-            think: self.think.clone(),
-            call: self.call.clone().filter(|_| calls != Calls::Forbidden),
-            tools: header.parameter_types(),
-            text_markers: calls == Calls::Forced,
-        };
+        let format = OutputFormat::of_turn(self.think.as_ref(), self.call.as_ref(), calls, header);
         let open = thinking && self.prompt_opens_think;
         let start = if open { Start::Reasoning } else { Start::Text };
         Box::new(OutputReader::new(format, start, Box::new(mint_call_id)))
@@ -368,6 +372,10 @@ impl Format for Generic {
 }
 
 /// Whatever stands between two markers: a template may also explain them before it uses them.
-fn between<'t>(text: &'t str, open: &'t str, close: &str) -> impl Iterator<Item = &'t str> {
+pub(super) fn between<'t>(
+    text: &'t str,
+    open: &'t str,
+    close: &str,
+) -> impl Iterator<Item = &'t str> {
     text.split(open).skip(1).filter_map(move |rest| rest.split_once(close).map(|(inner, _)| inner))
 }

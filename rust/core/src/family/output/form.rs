@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::body::begins_name;
+use crate::family::Calls;
 use crate::family::marker::{Marker, Markers};
-use crate::header::ParameterTypes;
+use crate::header::{Header, ParameterTypes};
 use crate::token::TokenId;
 
 /// What a model's template and vocabulary make of the family's form.
@@ -20,6 +21,24 @@ pub struct OutputFormat {
     /// Whether the call markers' letters count although the vocabulary has the tokens: so when a
     /// grammar forces calls, since engines spell a grammar's literals in any tokens that fit.
     pub text_markers: bool,
+}
+
+impl OutputFormat {
+    /// The format in a turn whose output may be `calls` of the `header`'s tools.
+    #[must_use]
+    pub fn of_turn(
+        think: Option<&Markers>,
+        form: Option<&CallForm>,
+        calls: Calls,
+        header: &Header,
+    ) -> Self {
+        Self {
+            think: think.cloned(),
+            call: form.filter(|_| calls != Calls::Forbidden).cloned(),
+            tools: header.parameter_types(),
+            text_markers: calls == Calls::Forced,
+        }
+    }
 }
 
 /// The form of one family's calls.

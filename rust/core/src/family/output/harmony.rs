@@ -60,8 +60,7 @@ impl HarmonyMarkers {
     /// The markers, where the vocabulary has all of them.
     #[must_use]
     pub fn of(vocabulary: &Vocabulary) -> Option<Self> {
-        let token =
-            |content: &str| Some(Marker::Token(vocabulary.added_id(content)?, content.to_owned()));
+        let token = |content: &str| Marker::token(content, vocabulary).ok();
         Some(Self {
             start: token("<|start|>")?,
             channel: token("<|channel|>")?,

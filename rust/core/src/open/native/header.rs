@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::history::grouped;
+use super::history::again;
 use crate::chain::{Node, Segment};
 use crate::error::Result;
-use crate::family::render::{Group, HEADER_QUESTION, Message, Sink, header_ends};
+use crate::family::render::{HEADER_QUESTION, Message, Sink, header_ends};
 use crate::family::{Before, Family, Last, Shown};
 use crate::item::Role;
 use crate::open::{Asked, segment};
@@ -78,11 +78,6 @@ pub(super) fn message_of(
         0 => Before::default(),
         _ => Before { last: Last::Operator, ..Before::default() },
     };
-    let groups = grouped(Some(node), &node.items(own.clone()), own.start, 0);
-    let write = |sink: &mut dyn Sink| {
-        for Group { message, .. } in &groups {
-            family.message(message, Shown::Nothing, before, sink);
-        }
-    };
-    Ok(Segment { before, ..segment(profile.render(write)?, SpanKind::Item, own) })
+    let ids = again(profile, family, node, own.clone(), before)?;
+    Ok(Segment { ids, before, ..segment(Vec::new(), SpanKind::Item, own) })
 }

@@ -1,14 +1,15 @@
 //! What stands before a turn's news: its messages, and what of them history loses.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
 use super::row::Row;
 use crate::chain::{Dropped, Extent, Node, Segment, Tail};
 use crate::error::Result;
-use crate::family::render::{Called, Group, call_among, group};
-use crate::family::{Before, End, Family, Last, News, Shown};
+use crate::family::render::{Called, Group, NOT_SHOWN, call_among, group};
+use crate::family::{Before, End, Family, Last, News};
 use crate::item::{Item, Role};
 use crate::open::segment;
 use crate::profile::Profile;
@@ -127,6 +128,23 @@ pub(super) fn joined(
     })
 }
 
+/// The ids of these items behind `before`, rendered again without reasoning.
+pub(super) fn again(
+    profile: &Profile,
+    family: &dyn Family,
+    node: &Node,
+    own: Range<usize>,
+    before: Before,
+) -> Result<Arc<[u32]>> {
+    let mut groups = grouped(Some(node), &node.items(own.clone()), own.start, before.calls);
+    let mut row = Row::new(profile, family, before);
+    for group in &mut groups {
+        family.read_foreign(&mut group.message);
+        row.message(group, NOT_SHOWN);
+    }
+    Ok(row.finish()?.iter().flat_map(|part| part.ids.iter().copied()).collect())
+}
+
 /// A segment as history has it: without its reasoning, and with every other token in place.
 pub(super) fn without_reasoning(
     profile: &Profile,
@@ -135,17 +153,7 @@ pub(super) fn without_reasoning(
     segment: &Segment,
 ) -> Result<Segment> {
     let ids: Arc<[u32]> = if segment.reasoning.is_empty() {
-        let own = segment.items.range();
-        let items = node.items(own.clone());
-        let mut groups = grouped(Some(node), &items, own.start, segment.before.calls);
-        for group in &mut groups {
-            family.read_foreign(&mut group.message);
-        }
-        let mut row = Row::new(profile, family, segment.before);
-        for group in &groups {
-            row.message(group, (Shown::Nothing, Dropped::Never));
-        }
-        row.finish()?.iter().flat_map(|part| part.ids.iter().copied()).collect()
+        again(profile, family, node, segment.items.range(), segment.before)?
     } else {
         let (before, rest) = segment.ids.split_at(segment.reasoning.range().start);
         let after = rest.get(segment.reasoning.len()..).unwrap_or_default();

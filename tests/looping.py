@@ -130,3 +130,14 @@ class Loop(Talk):
 
     def question(self) -> list[dict[str, Any]]:
         return [{"type": "message", "role": "user", "content": self.random.choice(SAYINGS)}]
+
+
+def agents_loop(loop: Loop, *, forgets: bool) -> None:
+    """Four questions, each worked on in a few steps; ``forgets`` if history loses what was thought
+    on one when the next comes."""
+    for number in range(4):
+        new, loses = loop.question(), number > 0 and forgets
+        for _ in range(loop.random.randrange(4)):
+            loop.turn(new, loop.sampled(calls=loop.random.choice((1, 1, 2, 3))), loses=loses)
+            new, loses = loop.outputs(), False
+        loop.turn(new, loop.sampled(calls=0), loses=loses)

@@ -19,7 +19,7 @@ import pytest
 
 from oracle import templates
 from oracle.generic import Template
-from talking import ASK, Talk, items_of, outputs_for, profile_of, raw, said
+from talking import ASK, Talk, items_of, outputs_for, profile_of, raw, said, spelled_otherwise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -191,19 +191,6 @@ def draw_answer(talk: Talk, prompt: Sequence[int]) -> dict[str, Any]:
         names = random.choices([tool["name"] for tool in talk.tools], k=random.choice((1, 1, 2)))
         answer["calls"] = [{"name": name, "arguments": random.choice(ARGUMENTS)} for name in names]
     return answer
-
-
-def spelled_otherwise(talk: Talk, ids: Sequence[int]) -> list[int]:
-    """The same bytes, one word in three spelled by smaller tokens."""
-    found: list[int] = []
-    for token_id in ids:
-        text = talk.known.spell([token_id])
-        if len(text) > 1 and text.isalpha() and text.isascii() and talk.random.random() < 0.3:
-            halves = (text[:1].decode(), text[1:].decode())
-            found += [smaller for half in halves for smaller in said(talk.known, half)]
-        else:
-            found.append(token_id)
-    return found
 
 
 def next_items(talk: Talk) -> list[Any]:

@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from looping import SAYINGS, TOOLS, Loop, brought
+from looping import SAYINGS, TOOLS, Loop, agents_loop, brought
 from oracle import templates, vocabulary
 from oracle.generic import Template
 from talking import ASK, Talk, items_of, profile_of, said
@@ -73,12 +73,7 @@ def test_an_agents_loop_costs_what_is_new(name, trust):
     for seed in range(8 * FACTOR):
         loop = Loop(template_of(name), trust, seed)
         loop.thinking = True
-        for number in range(4):
-            new, loses = loop.question(), number > 0 and name != KEPT
-            for _ in range(loop.random.randrange(4)):
-                loop.turn(new, loop.sampled(calls=loop.random.choice((1, 1, 2, 3))), loses=loses)
-                new, loses = loop.outputs(), False
-            loop.turn(new, loop.sampled(calls=0), loses=loses)
+        agents_loop(loop, forgets=name != KEPT)
 
 
 @each_trust

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from looping import TOOLS, Loop, brought
+from looping import TOOLS, Loop, agents_loop, brought
 from oracle import ranks, templates, vocabulary
 from oracle.generic import Template
 from talking import ASK, Talk, items_of, profile_of, said, spelled_otherwise
@@ -114,12 +114,7 @@ def test_an_agents_loop_costs_what_is_new(name, trust):
     for seed in range(10 * FACTOR):
         loop = Model(template_of(name), trust, seed)
         loop.thinking = thinks(name)
-        for number in range(4):
-            new, loses = loop.question(), number > 0 and name == THINKING
-            for _ in range(loop.random.randrange(4)):
-                loop.turn(new, loop.sampled(calls=loop.random.choice((1, 1, 2, 3))), loses=loses)
-                new, loses = loop.outputs(), False
-            loop.turn(new, loop.sampled(calls=0), loses=loses)
+        agents_loop(loop, forgets=name == THINKING)
 
 
 @each_trust

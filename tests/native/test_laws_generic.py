@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
-from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from laws import change_headers, split_into_pushes, split_into_turns, whole
 from oracle import generic, templates, vocabulary
 from oracle.generic import Template
 from talking import Talk, items_of, outputs_for, said, spelled_otherwise, through_template
@@ -184,16 +184,6 @@ def test_law_3_spans_partition_the_prompt(name, trust):
                 break
 
 
-def whole(spans: Sequence[_core.Span], tokens: int, items: int) -> None:
-    end = 0
-    for span in spans:
-        assert span.start == end
-        assert span.end >= span.start
-        assert 0 <= span.items[0] <= span.items[1] <= items
-        end = span.end
-    assert end == tokens
-
-
 # --- Law 4: cut-safe ------------------------------------------------------------------------
 
 
@@ -236,14 +226,7 @@ def test_law_4_the_pieces_make_what_the_whole_makes(name, trust):
 @each_model
 def test_law_5_any_split_into_turns_is_the_oracles_prompt(name, trust):
     for talk in talks(name, trust, 12):
-        for _ in range(4):
-            step = talk.step()
-            if talk.expected(step.items) is not None:
-                turn = talk.open(step.items)
-                talk.same(turn.prompt.tolist(), talk.expected(step.items))
-                turn.abort()
-            if talk.expected(step.items, generate=False) is not None:
-                talk.warm(step.items)
+        split_into_turns(talk)
 
 
 @each_trust
@@ -251,12 +234,7 @@ def test_law_5_any_split_into_turns_is_the_oracles_prompt(name, trust):
 def test_law_5_a_changed_header_is_the_oracles_prompt(name, trust):
     """Instructions and tools are not inherited: a turn that brings others renders others."""
     for talk in talks(name, trust, 8):
-        for _ in range(3):
-            step = talk.step()
-            if talk.expected(step.items, generate=False) is not None:
-                talk.warm(step.items)
-            talk.head()
-        new = talk.step().items
+        new = change_headers(talk, 3)
         talk.same(talk.open(new).prompt.tolist(), talk.expected(new))
 
 
@@ -340,23 +318,7 @@ def test_strict_content_holds_no_control(name):
 def test_law_6_any_split_into_pushes_says_the_same(name):
     ask = [{"type": "message", "role": "user", "content": "u"}]
     for talk in talks(name, "strict", 12):
-        ids = noise(talk)
-
-        def say(
-            cuts: Sequence[int], talk: Talk = talk, ids: Sequence[int] = ids
-        ) -> tuple[Any, ...]:
-            turn = talk.open(ask)
-            deltas = [d for a, b in pairwise((0, *cuts, len(ids))) for d in turn.push(ids[a:b])]
-            deltas += turn.finish()
-            assert all(delta.text or delta.kind == "call" for delta in deltas)
-            counts = (turn.sampled, turn.stopped, turn.reasoning_tokens)
-            found = [{k: v for k, v in i.items() if k != "call_id"} for i in items_of(deltas)]
-            return found, counts, turn.commit().tokens().tolist()
-
-        alone = say([])
-        cuts = sorted(talk.random.choices(range(len(ids) + 1), k=3))
-        assert say(cuts) == alone
-        assert say(range(1, len(ids))) == alone
+        split_into_pushes(talk, ask, noise(talk))
 
 
 # --- Law 7: flat ----------------------------------------------------------------------------

@@ -18,10 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from laws import (
+    around_sampled_answers,
+    change_headers,
+    random_tree,
+    split_into_pushes,
+    split_into_turns,
+)
 from oracle import generic, templates, vocabulary
 from oracle.generic import NOW, Template
 from oracle.growing import ARGUMENTS, Growing
-from talking import Talk, items_of, outputs_for, profile_of, raw, said, through_template
+from talking import Talk, items_of, profile_of, raw, said, through_template
 from turnwire import _core
 from turnwire.errors import InvalidValueError, UnsupportedParameterError
 
@@ -116,18 +123,14 @@ def test_a_template_that_prints_something_else_is_run_itself(change):
 @each_trust
 @each_template
 def test_law_5_any_split_into_turns_is_the_oracles_prompt(name, trust):
-    native = 0
+    native: list[bool] = []
     for talk in talks(name, trust, 24):
-        for _ in range(4):
-            step = talk.step() if talk.items or talk.random.random() < 0.4 else calm(talk)
-            if talk.expected(step.items) is not None:
-                turn = talk.open(step.items)
-                talk.same(turn.prompt.tolist(), talk.expected(step.items))
-                native += is_native(turn, talk)
-                turn.abort()
-            if talk.expected(step.items, generate=False) is not None:
-                talk.warm(step.items)
-    assert native > 24 * FACTOR or name in WITHOUT_TOOLS
+        split_into_turns(
+            talk,
+            draw=likely_a_question_first,
+            seen=lambda turn, talk=talk: native.append(is_native(turn, talk)),
+        )
+    assert sum(native) > 24 * FACTOR or name in WITHOUT_TOOLS
 
 
 @each_trust
@@ -135,12 +138,7 @@ def test_law_5_any_split_into_turns_is_the_oracles_prompt(name, trust):
 def test_law_5_a_changed_header_is_the_oracles_prompt(name, trust):
     """Tools that come and go take the first question into the header, and give it back."""
     for talk in talks(name, trust, 12):
-        for _ in range(4):
-            step = talk.step()
-            if talk.expected(step.items, generate=False) is not None:
-                talk.warm(step.items)
-            talk.head()
-        new = talk.step().items
+        new = change_headers(talk, 4)
         if talk.expected(new) is not None:
             talk.same(talk.open(new).prompt.tolist(), talk.expected(new))
 
@@ -148,26 +146,16 @@ def test_law_5_a_changed_header_is_the_oracles_prompt(name, trust):
 @each_trust
 @each_template
 def test_law_5_around_sampled_answers(name, trust):
-    """Texts and calls as the template prints them: the next prompts read as if a client had sent
-    them, and the ids are those that were sampled."""
+    """Texts and calls."""
     for talk in talks(name, trust, 16, plain=True):
         new = next((s.items for s in map(calm, [talk] * 12) if talk.expected(s.items)), None)
-        sampled: list[list[int]] = []
-        for _ in range(5):
-            if new is None:
-                break
-            turn = talk.open(new)
-            prompt = turn.prompt.tolist()
-            assert turn.reencoded == 0
-            talk.reads_as(prompt, talk.expected(new))
-            spans = [span for span in turn.spans() if span.origin == "sampled"]
-            assert [prompt[span.start : span.end] for span in spans] == sampled
-            ids, stop = answered(talk)
-            talk.answer(turn, new, [*ids, *stop])
-            closed = talk.profile.encode("<|eot_id|>", control=True).tolist()
-            sampled.append([*ids, *closed])
-            new = outputs_for([i for i in talk.items if i.get("_turn") == talk.turns])
-            new = new or list(calm(talk).items)
+        if new is not None:
+            around_sampled_answers(talk, list(new), answered)
+
+
+def likely_a_question_first(talk: Talk) -> Any:
+    """What a header with tools needs."""
+    return talk.step() if talk.items or talk.random.random() < 0.4 else calm(talk)
 
 
 def calm(talk: Talk) -> Any:
@@ -196,37 +184,7 @@ def test_laws_1_and_3_in_a_random_tree(name, trust):
     """Extend, fork, warm up, abort, with whatever a model in trouble samples: every node's tokens
     stay, and spans partition them."""
     for talk in talks(name, trust, 8):
-        nodes: list[tuple[_core.Node, list[int], list[Any], list[Any]]] = []
-        owed: list[Any] = []
-        for _ in range(6):
-            kind = talk.random.choice(("answer", "answer", "warm", "abort", "fork"))
-            if kind == "fork" and nodes:
-                talk.node, _, talk.items, owed = talk.random.choice(nodes)
-            new = [*owed, *talk.growing.any().items]
-            before = talk.node.tokens().tolist() if talk.node else []
-            try:
-                turn = talk._open(new, generate=kind != "warm")
-            except InvalidValueError:
-                continue
-            prompt = turn.prompt.tolist()
-            assert prompt[: turn.prefix_len] == before[: turn.prefix_len]
-            assert turn.kind in ("cold", "rebase", "rewind") or turn.prefix_len == len(before)
-            deltas = turn.push(noise(talk)) if kind != "warm" else []
-            if kind == "abort":
-                turn.abort()
-                continue
-            answer = items_of(deltas + turn.finish())
-            owed = outputs_for(answer)
-            talk.node = turn.commit()
-            talk.items = [*talk.items, *new, *answer]
-            tokens = talk.node.tokens().tolist()
-            assert tokens[: len(prompt)] == prompt
-            ends = [span.end for span in talk.node.spans()]
-            assert [span.start for span in talk.node.spans()] == [0, *ends[:-1]]
-            assert ends[-1:] == [len(tokens)][: len(ends)]
-            nodes.append((talk.node, tokens, talk.items, owed))
-        for node, tokens, _, _ in nodes:
-            assert node.tokens().tolist() == tokens
+        random_tree(talk, noise)
 
 
 def noise(talk: Talk) -> list[int]:
@@ -270,21 +228,7 @@ def test_law_6_any_split_into_pushes_says_the_same(name):
     for talk in talks(name, "strict", 40):
         if talk.expected([USER]) is None:
             continue
-        ids = noise(talk)
-
-        def say(
-            cuts: Sequence[int], talk: Talk = talk, ids: Sequence[int] = ids
-        ) -> tuple[Any, ...]:
-            turn = talk.open([USER])
-            deltas = [d for a, b in pairwise((0, *cuts, len(ids))) for d in turn.push(ids[a:b])]
-            deltas += turn.finish()
-            assert all(delta.text or delta.kind == "call" for delta in deltas)
-            found = [{k: v for k, v in i.items() if k != "call_id"} for i in items_of(deltas)]
-            return found, turn.sampled, turn.stopped, turn.commit().tokens().tolist()
-
-        alone = say([])
-        assert say(sorted(talk.random.choices(range(len(ids) + 1), k=3))) == alone
-        assert say(range(1, len(ids))) == alone
+        split_into_pushes(talk, [USER], noise(talk))
 
 
 # --- What templates print is read back --------------------------------------------------------

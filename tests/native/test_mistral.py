@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from laws import (
+    around_sampled_answers,
+    change_headers,
+    random_tree,
+    split_into_pushes,
+    split_into_turns,
+)
 from oracle import generic, templates, vocabulary
 from oracle.generic import NOW, Template
 from oracle.growing import ARGUMENTS, Growing
-from talking import Talk, items_of, outputs_for, profile_of, raw, said
+from talking import Talk, items_of, profile_of, raw, said
 from turnwire import _core
 from turnwire.errors import InvalidValueError
 
@@ -84,26 +91,14 @@ def test_a_template_that_moves_its_tools_is_run_itself():
 @each_template
 def test_law_5_any_split_into_turns_is_the_oracles_prompt(name, trust):
     for talk in talks(name, trust, 30):
-        for _ in range(4):
-            step = talk.step()
-            if talk.expected(step.items) is not None:
-                turn = talk.open(step.items)
-                talk.same(turn.prompt.tolist(), talk.expected(step.items))
-                turn.abort()
-            if talk.expected(step.items, generate=False) is not None:
-                talk.warm(step.items)
+        split_into_turns(talk)
 
 
 @each_trust
 @each_template
 def test_law_5_a_changed_header_is_the_oracles_prompt(name, trust):
     for talk in talks(name, trust, 12):
-        for _ in range(3):
-            step = talk.step()
-            if talk.expected(step.items, generate=False) is not None:
-                talk.warm(step.items)
-            talk.head()
-        new = talk.step().items
+        new = change_headers(talk, 3)
         if talk.expected(new) is not None:
             talk.same(talk.open(new).prompt.tolist(), talk.expected(new))
 
@@ -111,25 +106,9 @@ def test_law_5_a_changed_header_is_the_oracles_prompt(name, trust):
 @each_trust
 @each_template
 def test_law_5_around_sampled_answers(name, trust):
-    """Texts, calls or both, as the template prints them: the next prompts read as if a client had
-    sent them, and the ids are those that were sampled."""
+    """Texts, calls or both."""
     for talk in talks(name, trust, 16, plain=True):
-        new: list[Any] = list(talk.growing.user().items)
-        sampled: list[list[int]] = []
-        for _ in range(5):
-            if talk.expected(new) is None:
-                break
-            turn = talk.open(new)
-            prompt = turn.prompt.tolist()
-            assert turn.reencoded == 0
-            talk.reads_as(prompt, talk.expected(new))
-            spans = [span for span in turn.spans() if span.origin == "sampled"]
-            assert [prompt[span.start : span.end] for span in spans] == sampled
-            ids, stop = answered(talk)
-            talk.answer(turn, new, [*ids, *stop])
-            sampled.append([*ids, *talk.profile.stop_token_ids])
-            new = outputs_for([i for i in talk.items if i.get("_turn") == talk.turns])
-            new = new or list(talk.growing.user().items)
+        around_sampled_answers(talk, list(talk.growing.user().items), answered, refuses=True)
 
 
 def answered(talk: Talk) -> tuple[list[int], list[int]]:
@@ -155,36 +134,7 @@ def answered(talk: Talk) -> tuple[list[int], list[int]]:
 def test_laws_1_and_3_in_a_random_tree(name, trust):
     """Extend, fork, warm up, abort, with whatever a model in trouble samples."""
     for talk in talks(name, trust, 8):
-        nodes: list[tuple[_core.Node, list[int], list[Any], list[Any]]] = []
-        owed: list[Any] = []
-        for _ in range(6):
-            kind = talk.random.choice(("answer", "answer", "warm", "abort", "fork"))
-            if kind == "fork" and nodes:
-                talk.node, _, talk.items, owed = talk.random.choice(nodes)
-            new = [*owed, *talk.growing.any().items]
-            before = talk.node.tokens().tolist() if talk.node else []
-            try:
-                turn = talk._open(new, generate=kind != "warm")
-            except InvalidValueError:
-                continue
-            prompt = turn.prompt.tolist()
-            assert prompt[: turn.prefix_len] == before[: turn.prefix_len]
-            deltas = turn.push(noise(talk)) if kind != "warm" else []
-            if kind == "abort":
-                turn.abort()
-                continue
-            answer = items_of(deltas + turn.finish())
-            owed = outputs_for(answer)
-            talk.node = turn.commit()
-            talk.items = [*talk.items, *new, *answer]
-            tokens = talk.node.tokens().tolist()
-            assert tokens[: len(prompt)] == prompt
-            ends = [span.end for span in talk.node.spans()]
-            assert [span.start for span in talk.node.spans()] == [0, *ends[:-1]]
-            assert ends[-1] == len(tokens)
-            nodes.append((talk.node, tokens, talk.items, owed))
-        for node, tokens, _, _ in nodes:
-            assert node.tokens().tolist() == tokens
+        random_tree(talk, noise)
 
 
 FRAGMENTS = ("read_file", '{"path": "a"}', "{", '"', "}", "shell", "\n", "[ARGS]", "[TOOL_CALLS]")
@@ -210,21 +160,7 @@ def noise(talk: Talk) -> list[int]:
 @each_template
 def test_law_6_any_split_into_pushes_says_the_same(name):
     for talk in talks(name, "strict", 40):
-        ids = noise(talk)
-
-        def say(
-            cuts: Sequence[int], talk: Talk = talk, ids: Sequence[int] = ids
-        ) -> tuple[Any, ...]:
-            turn = talk.open([USER])
-            deltas = [d for a, b in pairwise((0, *cuts, len(ids))) for d in turn.push(ids[a:b])]
-            deltas += turn.finish()
-            assert all(delta.text or delta.kind == "call" for delta in deltas)
-            found = [{k: v for k, v in i.items() if k != "call_id"} for i in items_of(deltas)]
-            return found, turn.sampled, turn.reasoning_tokens, turn.commit().tokens().tolist()
-
-        alone = say([])
-        assert say(sorted(talk.random.choices(range(len(ids) + 1), k=3))) == alone
-        assert say(range(1, len(ids))) == alone
+        split_into_pushes(talk, [USER], noise(talk))
 
 
 # --- Cases by hand --------------------------------------------------------------------------

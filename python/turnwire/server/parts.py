@@ -65,10 +65,10 @@ def build(
     model_file = config.engine.gguf
     if model_file is None and (wants_llamacpp or (profile is None and not config.model.tokenizer)):
         model_file = fetch_demo_model(say=say)
-    folder = config.model.tokenizer
-    sampling = model_sampling(folder) if folder is not None else Sampling()
+    tokenizer = config.model.tokenizer
+    sampling = model_sampling(tokenizer) if tokenizer is not None else Sampling()
     if profile is None:
-        profile = load_profile(config, config.model.tokenizer or _given(model_file))
+        profile = load_profile(config, tokenizer or _given(model_file))
     if engine is None and wants_llamacpp:
         engine = LlamaCppEngine(
             _given(model_file),

@@ -103,6 +103,7 @@ class Turns:
         self._opening = Opening(profile=profile, engine=engine, store=store, config=config)
         self._engine = engine
         self._sampling = sampling
+        self._all_sampling = sampling.over(engine.default_sampling)
         self._store = store
         self._admission = admission
         self._records = records
@@ -152,7 +153,6 @@ class Turns:
     async def _respond(self, running: Running) -> None:
         """Do steps 5 to 9: from ``response.created`` to the terminal event."""
         exchange, turn, request = running.exchange, running.turn, running.exchange.request
-        sampling = self._sampling.over(self._engine.default_sampling)
         echo_instructions, echo_tools, echo_tool_choice = turn.echo
         stream = ResponseStream(
             request,
@@ -165,8 +165,8 @@ class Turns:
             echo_instructions=echo_instructions,
             echo_tool_choice=echo_tool_choice,
             store=request.stored,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
+            temperature=self._all_sampling.temperature,
+            top_p=self._all_sampling.top_p,
         )
         voice = Voice(stream, exchange, interval=self._keep_alive)
         node: Node | None = None

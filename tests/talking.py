@@ -48,7 +48,7 @@ def base(name: str) -> _core.Profile:
     config = {key: config.get(key) for key in ("bos_token", "eos_token")}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(_PLAIN, encoding="utf-8")
-    return _core.Profile.from_hf(str(folder), trust="strict", verdicts=str(folder.parent))
+    return _core.Profile.load(str(folder), trust="strict", verdicts=str(folder.parent))
 
 
 def through_template(template: str) -> str:

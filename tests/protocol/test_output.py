@@ -284,10 +284,16 @@ def test_echo_of_the_request(oracle):
         "store": True,  # said by the server, not by the request
         "service_tier": "default",
         "reasoning": {"effort": "high", "summary": None},
-        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "text": {"format": {"type": "text"}, "verbosity": "medium"},  # what the model is told
     }
     del expected["input"]
     assert {key: echo[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(("has_verbosity", "echoed"), [(True, "low"), (False, "medium")])
+def test_verbosity_is_echoed_where_the_model_is_told_of_it(has_verbosity, echoed):
+    response, _ = begun(body=b'{"text": {"verbosity": "low"}}', has_verbosity=has_verbosity)
+    assert json.loads(response.response)["text"]["verbosity"] == echoed
 
 
 def test_effective_sampling_is_echoed_unless_asked():

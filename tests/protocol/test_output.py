@@ -23,7 +23,7 @@ USAGE = Usage(input_tokens=40, cached_tokens=30, output_tokens=12, reasoning_tok
 TOOL = b'{"type":"function","name":"ls","description":null,"parameters":{},"strict":false}'
 
 
-def stream(*, stream_id: str | None = "a", body: bytes = b'{"model":"m","input":"hi"}'):
+def stream(*, stream_id: str | None = "a", body: bytes = b'{"model":"m","input":"hi"}', **more):
     ids = itertools.count(1)
     return ResponseStream(
         decode_create(body),
@@ -35,6 +35,7 @@ def stream(*, stream_id: str | None = "a", body: bytes = b'{"model":"m","input":
         store=True,
         echo_tools=b"[" + TOOL + b"]",
         echo_instructions=b'"Be terse."',
+        **more,
     )
 
 

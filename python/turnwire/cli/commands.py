@@ -1,4 +1,4 @@
-"""The commands: ``turnwire serve``, ``demo``, ``check``, ``dump`` and ``--version``."""
+"""The commands: ``turnwire serve``, ``demo``, ``check``, ``dump``, ``sim`` and ``--version``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from turnwire.cli.check import check
 from turnwire.cli.demo import demo
 from turnwire.cli.dump import dump
 from turnwire.cli.serve import serve_until_stopped
+from turnwire.cli.sim import sim
 from turnwire.errors import StartupError
 
 cli = typer.Typer(
@@ -99,3 +100,4 @@ def serve(
 cli.command()(demo)
 cli.command()(check)
 cli.command()(dump)
+cli.command()(sim)

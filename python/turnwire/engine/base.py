@@ -80,6 +80,8 @@ class EngineRequest:
     last_item: LastItem | None = None
     cache_scope: str = ""
     """Only requests with the same value may find each other's tokens in the prefix cache."""
+    priority: int = 0
+    """Higher goes first, where the engine schedules by priority."""
 
 
 @dataclass(frozen=True, slots=True)

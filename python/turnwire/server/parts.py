@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ from turnwire.engine.base import Sampling
 from turnwire.engine.demo_model import SMOLLM2, cache_directory, fetch_demo_model
 from turnwire.engine.llamacpp import LlamaCppEngine, require_xllamacpp
 from turnwire.engine.model_sampling import model_sampling
+from turnwire.engine.remote import Waits
 from turnwire.engine.sim import Script, SimEngine
+from turnwire.engine.vllm import VllmEngine
 from turnwire.errors import ConfigError
 from turnwire.server.agreement import check_tokenizers
 
@@ -58,6 +61,15 @@ def build(
     ``say`` gets lines for the user about a download. Raises StartupError classes. What the
     configuration asks for and cannot be had is an error: nothing falls back to the sim.
     """
+    if engine is None and config.engine.url is not None:
+        engine = remote_engine(config)
+        if profile is None and config.model.tokenizer is None:
+            raise ConfigError(
+                f"The engine at {config.engine.url} samples ids; the model's vocabulary and "
+                "template are needed here too. Set model.tokenizer (--tokenizer) to its Hugging "
+                "Face folder or GGUF.",
+                param="model.tokenizer",
+            )
     wants_llamacpp = engine is None and config.engine.kind == "llamacpp"
     if wants_llamacpp:
         require_xllamacpp()  # before anything is fetched for it
@@ -81,6 +93,33 @@ def build(
     elif engine is None:
         engine = SimEngine(script, profile, model=config.model.name or "sim")
     return Parts(profile, engine, sampling)
+
+
+def remote_engine(config: Config) -> Engine:
+    """Describe the engine at ``engine.url``; nothing is sent yet."""
+    section = config.engine
+    assert section.url is not None
+    waits = Waits(
+        start=section.start_seconds,
+        connect=section.connect_seconds,
+        first_token=section.first_token_seconds,
+        silence=section.silence_seconds,
+    )
+    api_key = section.api_key.get_secret_value() if section.api_key is not None else ""
+    salt: bytes | None = None
+    if section.cache_salt != "none":
+        secret = section.cache_salt_secret
+        salt = secret.get_secret_value().encode() if secret else secrets.token_bytes(32)
+    return VllmEngine(
+        section.url,
+        model=section.model,
+        api_key=api_key,
+        context_length=section.context_length,
+        priorities=section.priorities,
+        salt=salt,
+        waits=waits,
+        text_budget=section.prompt_text_bytes,
+    )
 
 
 def load_profile(config: Config, path: Path) -> Profile:

@@ -53,6 +53,9 @@ ENGINE_RESTART_SECONDS = 30.0
 
 ENGINE_POLL_SECONDS = 0.05
 
+WARM_UP_PRIORITY = -1
+"""Nobody waits for a warm-up: it goes behind every turn."""
+
 
 @dataclass(slots=True)
 class Sampled:
@@ -298,6 +301,7 @@ class Turns:
             affinity=running.exchange.affinity,
             last_item=LastItem(*last_item) if last_item else None,
             cache_scope=running.exchange.principal.name,
+            priority=0 if max_tokens else WARM_UP_PRIORITY,
         )
 
     async def _remember(self, running: Running, node: Node, body: bytes) -> None:

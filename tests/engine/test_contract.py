@@ -6,6 +6,7 @@ Adding an engine is one entry in ``SUBJECTS``. Counts are arithmetic, stop ids t
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from engine.engine_support import listen, request
+from engine import engine_support
+from engine.contract_sglang import SglangContract
+from engine.engine_support import listen
 from engine.fault_proxy import Fault, FaultProxy
 from engine.running_sim import RunningSim
 from oracle import vocabulary
@@ -22,15 +25,20 @@ from turnwire._core import Profile
 from turnwire.engine.base import Sampling
 from turnwire.engine.llamacpp import LlamaCppEngine
 from turnwire.engine.remote import Waits
+from turnwire.engine.sglang import SglangEngine
 from turnwire.engine.vllm import COMPLETIONS, GENERATE, VllmEngine
 from turnwire.errors import ContextLengthError, EngineError, OverloadedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from turnwire.engine.base import EngineRequest
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GREEDY = Sampling(temperature=0, seed=1)
+NUMBERS = itertools.count()
+EOS = 2
 SPOKEN = "One, two, three, four, five, six, seven, eight, nine, ten."
 SCRIPT = {
     "context_length": 8192,
@@ -63,7 +71,7 @@ async def _busy_slots(engine: LlamaCppEngine) -> int:
         return sum(slot["is_processing"] for slot in await response.json())
 
 
-SUBJECTS = ("llamacpp", "vllm-generate", "vllm-completions")
+SUBJECTS = ("llamacpp", "vllm-generate", "vllm-completions", "sglang", "sglang-incremental")
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +94,12 @@ def sims(smollm2):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=SUBJECTS)
-async def subject(request, sims) -> AsyncIterator[Subject]:
+async def subject(request, sims, smollm2) -> AsyncIterator[Subject]:
+    stop = None
     if request.param == "llamacpp":
         subject = Subject(lambda: LlamaCppEngine(vocabulary.smollm2_path()), _busy_slots)
+    elif request.param.startswith("sglang"):
+        subject, stop = _sglang(request.param, smollm2)
     else:
         sim = sims(request.param == "vllm-generate")
 
@@ -100,6 +111,18 @@ async def subject(request, sims) -> AsyncIterator[Subject]:
     await subject.engine.start()
     yield subject
     await subject.engine.close()
+    if stop is not None:
+        stop()
+
+
+def _sglang(name: str, profile: Profile) -> tuple[Subject, Callable[[], None]]:
+    spoken = profile.encode(SPOKEN).tolist()
+    contract = SglangContract(spoken, EOS, incremental=name.endswith("incremental"))
+
+    async def active(_: Any) -> int:
+        return len(contract.active)
+
+    return Subject(lambda: SglangEngine(contract.url), active), contract.stop
 
 
 def chat(profile: Profile, *said: str) -> list[int]:
@@ -108,6 +131,11 @@ def chat(profile: Profile, *said: str) -> list[int]:
         for i, words in enumerate(said)
     )
     return profile.encode(text + "<|im_start|>assistant\n", control=True).tolist()
+
+
+def request(prompt: list[int], **fields) -> EngineRequest:
+    """As in a server, no two requests have the same id."""
+    return engine_support.request(prompt, request_id=f"resp_{next(NUMBERS)}", **fields)
 
 
 async def ask(subject: Subject, prompt: list[int], **fields):
@@ -230,7 +258,7 @@ async def test_nothing_is_left_behind(subject, smollm2):
 
 PATIENCE = Waits(start=5, connect=1, first_token=1, silence=0.6)
 
-REMOTES = ("vllm-generate", "vllm-completions")
+REMOTES = ("vllm-generate", "vllm-completions", "sglang")
 
 
 class Behind:
@@ -247,15 +275,24 @@ class Behind:
 
 
 @pytest_asyncio.fixture(loop_scope="module", params=REMOTES)
-async def behind(request, sims) -> AsyncIterator[Behind]:
-    sim = sims(request.param != "vllm-completions")
-    proxy = await FaultProxy(sim.port).start()
-    engine = VllmEngine(proxy.url, waits=PATIENCE)
+async def behind(request, sims, smollm2) -> AsyncIterator[Behind]:
+    if request.param == "sglang":
+        contract = SglangContract(smollm2.encode(SPOKEN).tolist(), EOS)
+        proxy = await FaultProxy(contract.port).start()
+        engine: Any = SglangEngine(proxy.url, waits=PATIENCE)
+    else:
+        contract = None
+        sim = sims(request.param != "vllm-completions")
+        proxy = await FaultProxy(sim.port).start()
+        engine = VllmEngine(proxy.url, waits=PATIENCE)
     await engine.start()
     yield Behind(engine, proxy)
     await engine.close()
-    await wait_for(lambda: proxy.open == 0 and sim.engine.active == 0)
+    await wait_for(lambda: proxy.open == 0)
+    await wait_for(lambda: not (sim.engine.active if contract is None else contract.active))
     await proxy.stop()
+    if contract is not None:
+        contract.stop()
 
 
 @pytest.mark.parametrize("kind", ["delay", "throttle", "one_byte"])

@@ -37,6 +37,7 @@ class Recorded:
         self.answers: list[web.Response] = []
         self.models: Any = {"data": [{"id": "m", "max_model_len": 100}, {"id": "n"}]}
         self.health = 200
+        self.replies: dict[str, Any] = {}
 
     async def _any(self, asked: web.Request) -> web.StreamResponse:
         self.headers.append(dict(asked.headers))
@@ -44,6 +45,8 @@ class Recorded:
             return web.Response(status=self.health)
         if asked.path == "/v1/models":
             return web.json_response(self.models)
+        if asked.path in self.replies:
+            return web.json_response(self.replies[asked.path])
         body = await asked.json()
         if body == {}:
             return self.generate

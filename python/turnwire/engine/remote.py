@@ -23,12 +23,15 @@ from turnwire.errors import (
     OverloadedError,
     StartupError,
     TurnwireError,
+    UnsupportedParameterError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aiohttp.payload import Payload
+
+    from turnwire.engine.base import Engine, EngineRequest
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class Remote:
         self.url = url.rstrip("/").removesuffix("/v1")
         self.ready = False
         self.waits = waits
-        self._engine = engine
+        self.engine = engine
         self._alive = alive
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._client: aiohttp.ClientSession | None = None
@@ -104,7 +107,7 @@ class Remote:
             await self.close()
             raise
         self.ready = True
-        self._watch = asyncio.create_task(self._keep_looking(), name=f"{self._engine}-health")
+        self._watch = asyncio.create_task(self._keep_looking(), name=f"{self.engine}-health")
 
     async def close(self) -> None:
         """End every request with EngineError. Safe to call twice, and before ``start``."""
@@ -151,9 +154,7 @@ class Remote:
             left = max(self.waits.first_token - (time.monotonic() - began), 0.001)
             parts = response.content.iter_any()
             try:
-                yield EventReader(
-                    parts, engine=self._engine, first=left, silence=self.waits.silence
-                )
+                yield EventReader(parts, engine=self.engine, first=left, silence=self.waits.silence)
             finally:
                 self._streams.discard(response)
                 response.close()
@@ -166,7 +167,7 @@ class Remote:
         try:
             return msgspec.json.decode(reply, type=kind)
         except msgspec.DecodeError as error:
-            message = f"{self._engine} answered {path} with what cannot be read: {error}"
+            message = f"{self.engine} answered {path} with what cannot be read: {error}"
             raise EngineError(message) from None
 
     @contextlib.asynccontextmanager
@@ -190,12 +191,12 @@ class Remote:
             yield response
         except aiohttp.ClientConnectorError as error:
             self._doubt()
-            raise EngineError(f"{self._engine} cannot be reached at {self.url}: {error}") from error
+            raise EngineError(f"{self.engine} cannot be reached at {self.url}: {error}") from error
         except TimeoutError as error:
-            raise EngineError(f"{self._engine} did not answer in time ({path}).") from error
+            raise EngineError(f"{self.engine} did not answer in time ({path}).") from error
         except (aiohttp.ClientError, OSError) as error:
             self._look_again.set()
-            message = f"The connection to {self._engine} broke: {_named(error)}"
+            message = f"The connection to {self.engine} broke: {_named(error)}"
             raise EngineError(message) from error
         finally:
             if response is not None:
@@ -207,20 +208,17 @@ class Remote:
             async for part in response.content.iter_any():
                 size += len(part)
                 if size > MAX_REPLY_BYTES:
-                    raise EngineError(f"{self._engine} answered more than {MAX_REPLY_BYTES} bytes.")
+                    raise EngineError(f"{self.engine} answered more than {MAX_REPLY_BYTES} bytes.")
                 parts.append(part)
         return b"".join(parts)
 
     def _refusal(self, status: int, body: bytes) -> TurnwireError:
         reason = reason_in(body) or f"HTTP status {status}"
-        if status in {429, 503}:
-            log.warning("%s has no capacity: %s", self._engine, reason)
-            return OverloadedError("The model has no capacity now. Try again shortly.")
-        return refused(self._engine, reason, status)
+        return refused(self.engine, reason, status)
 
     def _doubt(self) -> None:
         if self.ready:
-            log.warning("%s is not there", self._engine)
+            log.warning("%s is not there", self.engine)
         self.ready = False
         self._look_again.set()
 
@@ -242,7 +240,7 @@ class Remote:
         while (wrong := await self._healthy("/health")) != "":
             if time.monotonic() > deadline:
                 raise StartupError(
-                    f"{self._engine} at {self.url} was not ready after {self.waits.start:g} s: "
+                    f"{self.engine} at {self.url} was not ready after {self.waits.start:g} s: "
                     f"{wrong}"
                 )
             await asyncio.sleep(ANXIOUS_SECONDS)
@@ -258,11 +256,28 @@ class Remote:
             wrong = await self._healthy(self._alive)
             misses = misses + 1 if wrong else 0
             if not wrong and not self.ready:
-                log.info("%s is there again", self._engine)
+                log.info("%s is there again", self.engine)
                 self.ready = True
             elif misses > 1:
                 self._doubt()
                 self._look_again.clear()
+
+
+def check_request(request: EngineRequest, engine: Engine) -> None:
+    """Raise for what ``engine`` cannot serve, before anything is sent."""
+    if not engine.ready:
+        raise OverloadedError("The model is not ready. Try again shortly.")
+    if request.constraint is not None:
+        raise UnsupportedParameterError(
+            f"A forced tool_choice cannot be enforced by this engine ({engine.name}).",
+            param="tool_choice",
+        )
+    if len(request.prompt) >= engine.context_length:
+        raise ContextLengthError(
+            f"The prompt has {len(request.prompt)} tokens; the model's context holds "
+            f"{engine.context_length} and must have room for one more.",
+            param="input",
+        )
 
 
 def refused(engine: str, reason: str, status: int = 500) -> TurnwireError:
@@ -270,6 +285,9 @@ def refused(engine: str, reason: str, status: int = 500) -> TurnwireError:
     reason = reason[:_REASON_CHARACTERS]
     if "context length" in reason or "longer than the model" in reason:
         return ContextLengthError(f"The model's context is too short: {reason}", param="input")
+    if status in {429, 503}:
+        log.warning("%s has no capacity: %s", engine, reason)
+        return OverloadedError("The model has no capacity now. Try again shortly.")
     if status in {401, 403}:
         return EngineError(f"{engine} refuses our key (engine.api_key): {reason}")
     return EngineError(f"{engine} refused: {reason}")

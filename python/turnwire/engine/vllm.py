@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from turnwire.engine import served
 from turnwire.engine.base import EngineOutput, Sampling
 from turnwire.engine.prompt_text import DEFAULT_BUDGET, PiecesPayload, PromptTexts
-from turnwire.engine.remote import Remote, Waits, refused
-from turnwire.errors import (
-    ContextLengthError,
-    EngineError,
-    OverloadedError,
-    StartupError,
-    UnsupportedParameterError,
-)
+from turnwire.engine.remote import Remote, Waits, check_request, refused
+from turnwire.errors import EngineError, StartupError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -41,19 +36,6 @@ NEUTRAL = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_pe
 _DONE = b"[DONE]"
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 _SEED_MASK = 2**63 - 1
-
-
-class _Card(msgspec.Struct, frozen=True):
-    id: str
-    max_model_len: int | None = None
-
-
-class _Models(msgspec.Struct, frozen=True):
-    data: tuple[_Card, ...]
-
-
-class _Tokens(msgspec.Struct, frozen=True):
-    tokens: list[int]
 
 
 class _Choice(msgspec.Struct, frozen=True):
@@ -144,7 +126,9 @@ class VllmEngine:
         """Wait until it is healthy, and learn what it serves. Raises StartupError."""
         await self._remote.start()
         try:
-            self._context_length = await self._learn_model()
+            self.model, self._context_length = await served.learn_model(
+                self._remote, self.model, self._wanted_context
+            )
             self.route = await self._probe_route()
         except EngineError as error:
             await self.close()
@@ -160,7 +144,7 @@ class VllmEngine:
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]:
         """Sample; see :class:`Engine`. Closing the iterator closes the connection: vLLM aborts."""
-        self._check(request)
+        check_request(request, self)
         body = PiecesPayload(self._body(request))
         headers = {"X-Session-ID": request.affinity} if request.affinity else {}
         reason: FinishReason | None = None
@@ -184,37 +168,13 @@ class VllmEngine:
     async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Encode text as vLLM does, which always reads control tokens. Raises EngineError."""
         del special
-        body = {"model": self.model, "prompt": text, "add_special_tokens": False}
-        return (await self._remote.post("/tokenize", body, _Tokens)).tokens
+        return await served.tokenize(self._remote, self.model, text)
 
     async def render(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
     ) -> list[int]:
         """Render chat messages by the model's template, as vLLM does. Raises EngineError."""
-        body = {
-            "model": self.model,
-            "messages": messages,
-            "add_generation_prompt": True,
-            "add_special_tokens": False,
-            **({"tools": tools} if tools else {}),
-        }
-        return (await self._remote.post("/tokenize", body, _Tokens)).tokens
-
-    async def _learn_model(self) -> int:
-        """Find the model; return how much context a request may have."""
-        cards = (await self._remote.get("/v1/models", _Models)).data
-        wanted = self.model or (cards[0].id if cards else "")
-        card = next((card for card in cards if card.id == wanted), None)
-        if card is None:
-            names = ", ".join(card.id for card in cards) or "nothing"
-            raise StartupError(f"vLLM serves {names}, not '{wanted}' (engine.model).")
-        self.model = card.id
-        limits = [limit for limit in (card.max_model_len, self._wanted_context) if limit]
-        if not limits:
-            raise StartupError(
-                "vLLM does not say how long the model's context is. Set engine.context_length."
-            )
-        return min(limits)
+        return await served.render(self._remote, self.model, messages, tools)
 
     async def _probe_route(self) -> str:
         """See which route there is, by a request that cannot be served: it has no prompt."""
@@ -224,21 +184,6 @@ class VllmEngine:
         if status in {401, 403, 404, 405}:
             return COMPLETIONS
         raise StartupError(f"vLLM answered {GENERATE} with status {status}.")
-
-    def _check(self, request: EngineRequest) -> None:
-        if not self.ready:
-            raise OverloadedError("The model is not ready. Try again shortly.")
-        if request.constraint is not None:
-            raise UnsupportedParameterError(
-                "A forced tool_choice cannot be enforced by this engine (vllm).",
-                param="tool_choice",
-            )
-        if len(request.prompt) >= self._context_length:
-            raise ContextLengthError(
-                f"The prompt has {len(request.prompt)} tokens; the model's context holds "
-                f"{self._context_length} and must have room for one more.",
-                param="input",
-            )
 
     def _body(self, request: EngineRequest) -> list[bytes]:
         """Write the request: the fields, and the prompt's text from where it is kept."""

@@ -13,6 +13,7 @@ from turnwire.engine.demo_model import SMOLLM2, cache_directory, fetch_demo_mode
 from turnwire.engine.llamacpp import LlamaCppEngine, require_xllamacpp
 from turnwire.engine.model_sampling import model_sampling
 from turnwire.engine.remote import Waits
+from turnwire.engine.sglang import SglangEngine
 from turnwire.engine.sim import Script, SimEngine
 from turnwire.engine.vllm import VllmEngine
 from turnwire.errors import ConfigError
@@ -110,7 +111,8 @@ def remote_engine(config: Config) -> Engine:
     if section.cache_salt != "none":
         secret = section.cache_salt_secret
         salt = secret.get_secret_value().encode() if secret else secrets.token_bytes(32)
-    return VllmEngine(
+    engine = SglangEngine if section.kind == "sglang" else VllmEngine
+    return engine(
         section.url,
         model=section.model,
         api_key=api_key,

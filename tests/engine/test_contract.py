@@ -18,12 +18,14 @@ from engine import engine_support
 from engine.contract_sglang import SglangContract
 from engine.engine_support import listen
 from engine.fault_proxy import Fault, FaultProxy
+from engine.running_llamacpp import LlamaCppServer
 from engine.running_sim import RunningSim
 from oracle import vocabulary
 from running import wait_for
 from turnwire._core import Profile
 from turnwire.engine.base import Sampling
 from turnwire.engine.llamacpp import LlamaCppEngine
+from turnwire.engine.llamacpp_remote import LlamaCppRemote
 from turnwire.engine.remote import Waits
 from turnwire.engine.sglang import SglangEngine
 from turnwire.engine.vllm import COMPLETIONS, GENERATE, VllmEngine
@@ -71,7 +73,14 @@ async def _busy_slots(engine: LlamaCppEngine) -> int:
         return sum(slot["is_processing"] for slot in await response.json())
 
 
-SUBJECTS = ("llamacpp", "vllm-generate", "vllm-completions", "sglang", "sglang-incremental")
+SUBJECTS = (
+    "llamacpp",
+    "llamacpp-remote",
+    "vllm-generate",
+    "vllm-completions",
+    "sglang",
+    "sglang-incremental",
+)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +107,9 @@ async def subject(request, sims, smollm2) -> AsyncIterator[Subject]:
     stop = None
     if request.param == "llamacpp":
         subject = Subject(lambda: LlamaCppEngine(vocabulary.smollm2_path()), _busy_slots)
+    elif request.param == "llamacpp-remote":
+        server = LlamaCppServer()
+        subject, stop = Subject(lambda: LlamaCppRemote(server.url), server.busy), server.stop
     elif request.param.startswith("sglang"):
         subject, stop = _sglang(request.param, smollm2)
     else:

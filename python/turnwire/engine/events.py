@@ -18,12 +18,17 @@ class EventReader:
     """Splits a response's body into the payloads of its events, however the bytes arrive."""
 
     def __init__(
-        self, parts: AsyncIterator[bytes], *, engine: str, first: float | None, silence: float
+        self,
+        parts: AsyncIterator[bytes],
+        *,
+        engine: str,
+        first: float | None,
+        silence: float | None,
     ) -> None:
         """Read ``parts``.
 
-        The first event may take ``first`` seconds (None: as long as the transport lets it), each
-        later one ``silence``. ``engine`` is the name to use in errors.
+        The first event may take ``first`` seconds, each later one ``silence`` (None: as long as
+        the transport lets it). ``engine`` is the name to use in errors.
         """
         self._parts = parts
         self._engine = engine

@@ -14,6 +14,7 @@ from turnwire.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from turnwire.engine.base import EngineRequest, FinishReason
     from turnwire.engine.llamacpp_wire import Chunk
 
 
@@ -40,6 +41,28 @@ class SampledIds:
         self._last: tuple[int, int] | None = None
         self.ids: list[int] = []
         """Handed out so far."""
+
+    async def read(
+        self, chunk: Chunk, request: EngineRequest, *, leave: Callable[[], None]
+    ) -> tuple[Sequence[int], FinishReason | None]:
+        """Take an event that is not about the prompt: the ids to hand out, and why they end.
+
+        ``leave`` closes the stream.
+        """
+        if request.max_tokens == 0:
+            return (), "length"  # llama.cpp samples one token all the same
+        if chunk.stop:
+            ids = await self.rest(chunk)
+            return ids, "length" if chunk.stop_type == "limit" else "stop"
+        ids = await self.take(chunk)
+        if chunk.tokens[-1] not in request.stop_token_ids:
+            return ids, None
+        # llama.cpp knows only the vocabulary's own end-of-generation ids; at others it would go
+        # on, and leaving the stream ends the sampling.
+        leave()
+        if self.holding:
+            ids = await self.rest(chunk)
+        return ids, "stop"
 
     async def take(self, chunk: Chunk) -> list[int]:
         """Take an event with a token; returns the ids that can be handed out."""

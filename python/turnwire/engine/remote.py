@@ -263,11 +263,11 @@ class Remote:
                 self._look_again.clear()
 
 
-def check_request(request: EngineRequest, engine: Engine) -> None:
+def check_request(request: EngineRequest, engine: Engine, *, forces_calls: bool = False) -> None:
     """Raise for what ``engine`` cannot serve, before anything is sent."""
     if not engine.ready:
         raise OverloadedError("The model is not ready. Try again shortly.")
-    if request.constraint is not None:
+    if request.constraint is not None and not forces_calls:
         raise UnsupportedParameterError(
             f"A forced tool_choice cannot be enforced by this engine ({engine.name}).",
             param="tool_choice",

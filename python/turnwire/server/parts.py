@@ -11,6 +11,7 @@ from turnwire._core import Profile
 from turnwire.engine.base import Sampling
 from turnwire.engine.demo_model import SMOLLM2, cache_directory, fetch_demo_model
 from turnwire.engine.llamacpp import LlamaCppEngine, require_xllamacpp
+from turnwire.engine.llamacpp_remote import LlamaCppRemote
 from turnwire.engine.model_sampling import model_sampling
 from turnwire.engine.remote import Waits
 from turnwire.engine.sglang import SglangEngine
@@ -107,6 +108,15 @@ def remote_engine(config: Config) -> Engine:
         silence=section.silence_seconds,
     )
     api_key = section.api_key.get_secret_value() if section.api_key is not None else ""
+    if section.kind == "llamacpp":
+        return LlamaCppRemote(
+            section.url,
+            model=config.model.name or section.model,
+            api_key=api_key,
+            context_length=section.context_length,
+            waits=waits,
+            text_budget=section.prompt_text_bytes,
+        )
     salt: bytes | None = None
     if section.cache_salt != "none":
         secret = section.cache_salt_secret

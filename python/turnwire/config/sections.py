@@ -196,6 +196,9 @@ class EngineSection(Section):
     """Threads of llama.cpp. Default: one on a machine of two cores, else half of the cores."""
     script: Path | None = None
     """JSON script of the sim's answers. Default: a built-in one."""
+    disagreement: Literal["refuse", "warn"] = "refuse"
+    """When the engine's own tokenizer or template gives other tokens than ours for the probes of
+    the start. `refuse`: the start fails. `warn`: only the log says so."""
     prewarm: bool = True
     """After a `generate: false` request, fill the engine's prefix cache in the background."""
 

@@ -8,7 +8,7 @@ carries a ``finish_reason``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -143,6 +143,17 @@ class TextEncoder(Protocol):
 
         Raises EngineError.
         """
+        ...
+
+
+@runtime_checkable
+class TemplateRenderer(Protocol):
+    """An engine that can render chat messages by its own template, so that ours can be compared."""
+
+    async def render(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
+    ) -> Sequence[int]:
+        """Return the prompt's ids for messages as in chat completions. Raises EngineError."""
         ...
 
 

@@ -127,7 +127,7 @@ class LlamaCppRemote:
         head = msgspec.json.encode(fields)[:-1]
         prompt = self._texts.write(request.affinity, request.prompt)
         body = PiecesPayload([head + b',"prompt":', *prompt, b"}"])
-        sampled = SampledIds(count, tokenize=self.tokenize, sequence=_unknown)
+        sampled = SampledIds(count, tokenize=self.tokenize, sequence=None)
         cached: int | None = None
         reason: FinishReason | None = None
         async with self._remote.stream(_COMPLETION, body, {}) as events:
@@ -158,12 +158,6 @@ class LlamaCppRemote:
 
     async def _complete(self, body: dict[str, object]) -> bytes:
         return bytes(await self._remote.post(_COMPLETION, body, msgspec.Raw))
-
-
-async def _unknown() -> Sequence[int]:
-    raise EngineError(
-        "llama.cpp did not stream the ids of a character, and its text has others (0013)."
-    )
 
 
 def _nothing() -> None:

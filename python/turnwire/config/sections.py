@@ -171,7 +171,7 @@ class EngineSection(Section):
     cache_salt: Literal["organisation", "principal", "none"] = "organisation"
     """Who may find whose tokens in the prefix cache of vLLM or SGLang, and notice by its speed.
     `none`: everybody. There are no organisations yet: each API key stands for one of its own."""
-    cache_salt_secret: SecretStr | None = None
+    cache_salt_secret: Annotated[SecretStr, Field(min_length=MIN_KEY_LENGTH)] | None = None
     """What the salts are made from. Default: random at each start, which then finds nothing cached;
     several turnwires share a cache if they share this."""
     start_seconds: Seconds = 120.0

@@ -58,13 +58,14 @@ def through_template(template: str) -> str:
 
 
 @cache
-def _under(name: str, template: str, trust: Any) -> _core.Profile:
-    return base(name).with_template(template, trust=trust)
+def _under(name: str, template: str, trust: Any, history: Any) -> _core.Profile:
+    return base(name).with_template(template, trust=trust, history=history)
 
 
 def profile_of(template: Template, trust: str) -> _core.Profile:
-    """A template's profile."""
-    return _under(template.vocabulary.name, template.text, trust)
+    """A template's profile; one that keeps reasoning, where the template is switched to that."""
+    history = "retain" if template.switches else "template"
+    return _under(template.vocabulary.name, template.text, trust, history)
 
 
 def raw(value: Any) -> bytes:

@@ -202,15 +202,21 @@ class Talk:
         """Adds items and samples nothing."""
         turn = self.open(new, generate=False)
         assert turn.finish() == []
-        self.node = turn.commit()
+        self._commit(turn)
         self.items += new
 
     def answer(self, turn: _core.Turn, new: Sequence[Any], ids: Sequence[int]) -> None:
         """Samples ids in a turn that was opened with ``new``, and remembers both."""
         deltas = turn.push(ids) + turn.finish()
-        self.node = turn.commit()
+        self._commit(turn)
         self.turns += 1
         self.items += [*new, *({**item, "_turn": self.turns} for item in items_of(deltas))]
+
+    def _commit(self, turn: _core.Turn) -> None:
+        """Every third time the canary looks at it: what is right is no alarm."""
+        self.node = turn.commit()
+        if True:
+            self.chains.verify(self.node)
 
     def saying(self, ids: Sequence[int]) -> list[int]:
         """Ids as an answer that ends well, in the model's format."""

@@ -239,6 +239,13 @@ class Chains:
         the GIL; may be called from any thread.
         """
 
+    def verify(self, node: Node) -> bool:
+        """Render the conversation of ``node`` again in full, by its native renderer and by its template,
+        and compare what they print, and its tokens with those of the new render, outside of what was
+        sampled. False where the template printed it anyway. Raises InvariantError, which says where
+        they part and quotes nothing; the template renders every prompt from then on. Releases the GIL;
+        costs tens of milliseconds for 100k tokens."""
+
 @final
 class Turn:
     """A response in the making: open, push*, finish, commit or abort. One owner."""

@@ -45,7 +45,7 @@ class Opening:
     ) -> None:
         memory = config.memory
         self._profile = profile
-        self._chains = Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
+        self.chains = Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
         self._prefix_scope = memory.prefix_scope
         self._engine = engine
         self._store = store
@@ -60,7 +60,7 @@ class Opening:
             parent = await self._stored(request.previous_response_id, exchange.principal.name)
         new_input = request.input_json
         opening = partial(
-            self._chains.open,
+            self.chains.open,
             parent,
             new_input,
             instructions=request.instructions or None,

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use crate::detokenize;
 use crate::error::{Error, Result};
 use crate::family::generic::{Generic, Template};
 use crate::family::render::{IdSink, Sink};
-use crate::family::{Answer, Format, Renderer, native};
+use crate::family::{Answer, Family, Format, Renderer, native};
 use crate::load::Source;
 use crate::token::TokenId;
 use crate::tokenizer::{Piece, Place, Vocabulary};
@@ -106,6 +107,8 @@ pub struct Profile {
     renderer: Renderer,
     /// Why no native renderer serves; none where one does.
     not_native: Option<String>,
+    /// Why the native renderer serves no longer.
+    distrusted: OnceLock<String>,
     options: Options,
     stop_token_ids: Vec<TokenId>,
     fingerprint: [u8; 32],
@@ -172,7 +175,15 @@ impl Profile {
             hasher.update(part);
         }
         let fingerprint = *hasher.finalize().as_bytes();
-        Ok(Self { source, renderer, not_native, options, stop_token_ids, fingerprint })
+        Ok(Self {
+            source,
+            renderer,
+            not_native,
+            distrusted: OnceLock::new(),
+            options,
+            stop_token_ids,
+            fingerprint,
+        })
     }
 
     /// The same vocabulary under another template, or other options.
@@ -204,7 +215,19 @@ impl Profile {
     /// Why no native renderer serves it; none where one does.
     #[must_use]
     pub fn not_native(&self) -> Option<&str> {
-        self.not_native.as_deref()
+        self.not_native.as_deref().or(self.distrusted.get().map(String::as_str))
+    }
+
+    /// The native renderer that serves.
+    #[must_use]
+    pub fn native(&self) -> Option<&dyn Family> {
+        self.renderer.native.as_deref().filter(|_| self.distrusted.get().is_none())
+    }
+
+    /// From now on the template itself renders every prompt (D6). What was rendered until then goes on
+    /// from where the two part.
+    pub fn distrust(&self, reason: String) {
+        let _ = self.distrusted.set(reason);
     }
 
     /// The vocabulary and its encoders.

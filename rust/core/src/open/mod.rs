@@ -134,7 +134,7 @@ impl Chains {
         let generic = &profile.renderer().generic;
         let knobs = generic.knobs(request.effort, request.verbosity)?;
         let asked = Asked { parent, header: &header, items: &items, meter, began, knobs, request };
-        let native = match profile.renderer().native.as_deref() {
+        let native = match profile.native() {
             Some(family) => native::open(profile, family, asked)?,
             None => None,
         };

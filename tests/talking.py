@@ -213,9 +213,9 @@ class Talk:
         self.items += [*new, *({**item, "_turn": self.turns} for item in items_of(deltas))]
 
     def _commit(self, turn: _core.Turn) -> None:
-        """Every third time the canary looks at it: what is right is no alarm."""
+        """Every fourth time the canary looks at it: what is right is no alarm."""
         self.node = turn.commit()
-        if True:
+        if self.opens % 4 == 0:
             self.chains.verify(self.node)
 
     def saying(self, ids: Sequence[int]) -> list[int]:

@@ -80,14 +80,17 @@ class Delta:
 
     ``reasoning`` and ``text`` carry ``text``; ``call`` begins a function call and carries ``call_id``,
     ``name`` and ``namespace``, the client's own; ``arguments`` carries ``text``, raw JSON as sampled.
-    ``custom_call`` begins a call of a custom tool, and ``input`` carries its ``text``. A delta of another
-    kind, or a new call, ends the item before it.
+    ``custom_call`` begins a call of a custom tool, and ``input`` carries its ``text``; ``search_call`` and
+    ``query`` (raw JSON) are the same for a search for tools. A delta of another kind, or a new call, ends
+    the item before it.
     """
 
     @property
     def kind(
         self,
-    ) -> Literal["reasoning", "text", "call", "arguments", "custom_call", "input"]: ...
+    ) -> Literal[
+        "reasoning", "text", "call", "arguments", "custom_call", "input", "search_call", "query"
+    ]: ...
     @property
     def text(self) -> str: ...
     @property
@@ -282,6 +285,9 @@ class Turn:
     @property
     def echo(self) -> tuple[bytes, bytes, bytes]:
         """The request's instructions, tools and tool choice as the Response object echoes them: JSON."""
+    @property
+    def may_call(self) -> bool:
+        """Whether there are tools that the model may call."""
     @property
     def left_out(self) -> list[str]:
         """The types of the request's hosted tools, which nobody here runs: they are neither rendered nor

@@ -106,10 +106,7 @@ class Opening:
         """Refuse tools whose calls would come back as text, or never."""
         for hosted in turn.left_out:
             self._check_hosted(hosted)
-        if self._profile.reads_calls:
-            return
-        _, tools, choice = turn.echo
-        if tools != b"[]" and choice != b'"none"':
+        if turn.may_call and not self._profile.reads_calls:
             raise UnsupportedParameterError(
                 "How this model writes calls is not known to this server, so it cannot be given "
                 "tools.",

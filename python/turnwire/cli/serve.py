@@ -70,7 +70,8 @@ def announce(console: Console, config: Config, service: Service, port: int) -> N
     facts = Table.grid(padding=(0, 2))
     facts.add_row("url", f"[bold]ws://{escape(authority)}/v1/responses[/]  (HTTP on the same path)")
     facts.add_row("model", f"[bold]{escape(model)}[/]{_remark(config)}")
-    facts.add_row("engine", escape(service.engine.name))
+    where = f" at {config.engine.url}" if config.engine.url else ""
+    facts.add_row("engine", escape(service.engine.name + where))
     facts.add_row("context", f"{service.engine.context_length} tokens")
     facts.add_row("store", f"{service.store.name}: a restart forgets stored responses")
     console.print(f"\n[bold]turnwire {__version__}[/]\n", highlight=False)

@@ -151,6 +151,9 @@ class ModelSection(Section):
     """What becomes of earlier reasoning. `template`: what the model's template does with it, mostly
     to drop it at the next question. `retain`: it stays, by the template's own switch (refused
     without)."""
+    verify_one_in: Annotated[int, Field(ge=0)] = 256
+    """One turn in so many is rendered again in full, beside the turns, and compared: a difference
+    is logged, and the template itself renders every prompt from then on. 0: none."""
 
 
 class EngineSection(Section):

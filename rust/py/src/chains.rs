@@ -68,6 +68,11 @@ impl Chains {
         self.profile.clone_ref(py)
     }
 
+    fn verify(&self, py: Python<'_>, node: &Bound<'_, Node>) -> PyResult<bool> {
+        let node = node.get().0.clone();
+        detached(py, || self.chains.verify(&node))
+    }
+
     #[pyo3(signature = (
         parent, input, *, instructions = None, tools = None, tool_choice = None,
         parallel_tool_calls = true, effort = None, verbosity = None, generate = true,

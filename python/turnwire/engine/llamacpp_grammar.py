@@ -1,4 +1,4 @@
-"""Grammars for forced tool calls, every schema in them known to compile (0011)."""
+"""Grammars for what an engine request demands, every schema in them known to compile (0011)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from turnwire.engine import grammar
+from turnwire.engine.base import JsonConstraint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,20 +29,21 @@ class ProbedGrammars:
         self._compiled: set[bytes] = set()
 
     async def of(self, request: EngineRequest) -> str:
-        """Write the request's grammar. Raises UnsupportedParameterError, naming the tool."""
+        """Write the request's grammar. Raises UnsupportedParameterError, naming what cannot be."""
         constraint = request.constraint
         if constraint is None or request.max_tokens == 0:
             return ""
-        for name, schema in constraint.tools:
-            rules = grammar.probe_grammar(name, schema)
+        for rules, refusal in grammar.probe_grammars(constraint):
             key = rules.encode()
             if key in self._compiled:
                 continue
             if not await self._compiles(rules):
-                raise grammar.unsupported_schema(name, "use features that cannot be enforced")
+                raise refusal
             if len(self._compiled) >= _KNOWN_SCHEMAS:
                 self._compiled.clear()
             self._compiled.add(key)
+        if isinstance(constraint, JsonConstraint):
+            return grammar.json_grammar(constraint, request.stop_token_ids)
         return grammar.tool_call_grammar(constraint, request.stop_token_ids)
 
     async def _compiles(self, rules: str) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import aiohttp
 import msgspec
 
+from turnwire.engine.base import JsonConstraint
 from turnwire.engine.events import EventReader
 from turnwire.errors import (
     ContextLengthError,
@@ -268,9 +269,11 @@ def check_request(request: EngineRequest, engine: Engine, *, forces_calls: bool 
     if not engine.ready:
         raise OverloadedError("The model is not ready. Try again shortly.")
     if request.constraint is not None and not forces_calls:
+        is_json = isinstance(request.constraint, JsonConstraint)
+        what = "An answer in JSON" if is_json else "A forced tool_choice"
         raise UnsupportedParameterError(
-            f"A forced tool_choice cannot be enforced by this engine ({engine.name}).",
-            param="tool_choice",
+            f"{what} cannot be enforced by this engine ({engine.name}).",
+            param="text.format" if is_json else "tool_choice",
         )
     if len(request.prompt) >= engine.context_length:
         raise ContextLengthError(

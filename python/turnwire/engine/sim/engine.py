@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnwire.engine.base import EngineOutput, Sampling
+from turnwire.engine.base import EngineOutput, JsonConstraint, Sampling
 from turnwire.engine.sim.clock import Clock, Schedule, WallClock
 from turnwire.engine.sim.minimal import minimal_value
 from turnwire.engine.sim.places import Places
@@ -27,12 +27,7 @@ from turnwire.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from turnwire.engine.base import (
-        EngineRequest,
-        FinishReason,
-        OutputEncoder,
-        ToolCallConstraint,
-    )
+    from turnwire.engine.base import Constraint, EngineRequest, FinishReason, OutputEncoder
 
 log = logging.getLogger(__name__)
 
@@ -333,12 +328,20 @@ class SimEngine:
                 pass
 
 
-def _constrained(answer: Answer, constraint: ToolCallConstraint) -> Answer:
+def _constrained(answer: Answer, constraint: Constraint) -> Answer:
     """Keep what a constrained model could say: calls of the allowed tools and no more.
 
-    Without such a call in the script, the first allowed tool is called with the smallest
+    Instead of a text that is no JSON, it says the smallest value that the schema accepts. Without
+    such a call in the script, the first allowed tool is called with the smallest
     arguments that its schema accepts. Raises EngineError when the sim cannot find any.
     """
+    if isinstance(constraint, JsonConstraint):
+        try:
+            msgspec.json.decode(answer.text or "")
+        except msgspec.DecodeError:
+            value = minimal_value(msgspec.json.decode(constraint.schema))
+            return Answer(text=json.dumps(value, ensure_ascii=False))
+        return Answer(text=answer.text)
     schemas = dict(constraint.tools)
     calls = tuple(call for call in answer.calls if call.name in schemas)
     if not calls:

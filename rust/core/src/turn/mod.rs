@@ -218,6 +218,12 @@ impl Turn {
         self.constraint.as_ref()
     }
 
+    /// Whether the model may reason before it answers.
+    #[must_use]
+    pub fn may_think(&self) -> bool {
+        self.opened.knobs.thinking && self.profile.format().drops_reasoning()
+    }
+
     /// Instructions, tools and tool choice as parsed.
     #[must_use]
     pub fn header(&self) -> &Header {

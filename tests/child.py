@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,12 +21,13 @@ class Child:
     def __init__(self, *arguments: str) -> None:
         self.started_at = time.monotonic()
         self.listener: threading.Thread | None = None
+        self.files = tempfile.TemporaryDirectory()
         self.child = subprocess.Popen(
             [sys.executable, "-c", "from turnwire.cli import main; main()", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "COLUMNS": "200"},
+            env={"XDG_DATA_HOME": self.files.name, **os.environ, "COLUMNS": "200"},
         )
 
     def until(self, words: str) -> str:

@@ -153,7 +153,7 @@ def facts(context_length: int, **sections: Any) -> str:
     service: Any = SimpleNamespace(
         admission=SimpleNamespace(model="demo"),
         engine=SimpleNamespace(name="llamacpp", context_length=context_length),
-        store=SimpleNamespace(name="memory"),
+        recall=SimpleNamespace(store=SimpleNamespace(name="memory")),
     )
     serving.announce(console, Config(**sections), service, 8787)
     return console.file.getvalue()

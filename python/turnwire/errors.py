@@ -23,6 +23,7 @@
     │   ├── EngineError                 500 server_error: the engine failed during a turn
     │   ├── InvariantError              500 server_error: a law was broken, our bug
     │   └── OverloadedError             503 server_is_overloaded
+    │       └── StoreUnavailableError   503 server_is_overloaded: the database is down
     └── StartupError                    the process cannot start                [process]
         ├── ConfigError                 a setting is wrong
         └── ProfileError                a model's files cannot be used
@@ -248,6 +249,15 @@ class OverloadedError(ServerError):
     def public_message(self) -> str:
         """The message: there is nothing to hide in being busy."""
         return self.message
+
+
+class StoreUnavailableError(OverloadedError):
+    """The database of stored responses cannot be reached. ``store`` is its kind."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"The store of responses ({store}) is not available at the moment. Please retry later."
+        )
 
 
 class StartupError(TurnwireError):

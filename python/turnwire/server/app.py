@@ -33,22 +33,23 @@ from turnwire.errors import (
 from turnwire.server import http
 from turnwire.server.access import Access
 from turnwire.server.admission import DRAINING, Admission
+from turnwire.server.archive import open_recall
 from turnwire.server.debug import dump
+from turnwire.server.opening import chains_of
 from turnwire.server.parts import build
 from turnwire.server.records import TurnRecords
 from turnwire.server.turns import Turns
 from turnwire.server.websocket import ABORT_EXTENSION, Connection
-from turnwire.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from turnwire._core import Node, Profile
+    from turnwire._core import Profile
     from turnwire.config import Config
     from turnwire.engine.base import Engine
-    from turnwire.store.base import Store
+    from turnwire.server.recall import Recall
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,9 @@ DEBUG_TURNS = "/debug/turns"
 
 LAST_EVENTS_SECONDS = 5.0
 """After a drain has run out of time, how long the final events and closes may take."""
+
+STORE_SECONDS = 10.0
+"""How long the writes that wait for the store may take at the end."""
 
 POLL_SECONDS = 0.02
 
@@ -75,7 +79,7 @@ class Service:
     engine: Engine
     profile: Profile
     records: TurnRecords
-    store: Store[Node]
+    recall: Recall
     turns: Turns
 
 
@@ -137,18 +141,18 @@ class TurnwireApp:
         await parts.start()
         admission = Admission(config, model=config.model.name or parts.engine.model)
         records = TurnRecords(config.log.debug_turns if config.log.debug else 0)
-        store: Store[Node] = MemoryStore(max_responses=config.store.max_responses)
-        log.info("stored responses are kept in memory only: a restart forgets them")
+        chains = chains_of(parts.profile, config)
+        recall = await open_recall(chains, config)
         turns = Turns(
-            profile=parts.profile,
+            chains=chains,
             engine=parts.engine,
             sampling=parts.sampling,
-            store=store,
+            recall=recall,
             admission=admission,
             records=records,
             config=config,
         )
-        return Service(admission, parts.engine, parts.profile, records, store, turns)
+        return Service(admission, parts.engine, parts.profile, records, recall, turns)
 
     async def shutdown(self) -> None:
         """Drain without waiting, then stop the engine. Safe to call twice."""
@@ -156,6 +160,7 @@ class TurnwireApp:
             await self.drain(seconds=0)
             await self._service.turns.warm_ups.close()
             await self._service.engine.close()
+            await self._service.recall.store.close(STORE_SECONDS)
             self._service = None
 
     async def drain(self, seconds: float | None = None) -> None:

@@ -15,6 +15,7 @@
     │   ├── OriginError                 403 origin_not_allowed                  [connection]
     │   ├── ModelNotFoundError          404 model_not_found
     │   ├── NotFoundError               404 not_found
+    │   │   └── ResponseNotFoundError   404 (no code)
     │   ├── MethodNotAllowedError       405 method_not_allowed
     │   ├── TooLargeError               413 request_too_large
     │   ├── UpgradeRequiredError        426 websocket_disabled                  [connection]
@@ -175,8 +176,17 @@ class ModelNotFoundError(RequestError):
 class NotFoundError(RequestError):
     """No such path or object."""
 
-    code = "not_found"
+    code: ClassVar[str | None] = "not_found"
     status = 404
+
+
+class ResponseNotFoundError(NotFoundError):
+    """No stored response of that id, or somebody else's (OpenAI sends no code)."""
+
+    code = None
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Response with id '{response_id[:256]}' not found.")
 
 
 class MethodNotAllowedError(RequestError):

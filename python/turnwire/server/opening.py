@@ -56,8 +56,11 @@ class Opening:
         self._refuses_hosted = config.tools.hosted == "refuse"
         self._told_of: set[str] = set()
 
-    async def open(self, exchange: Exchange, parent: Node | None) -> Turn:
-        """Return a turn that the engine can sample. Raises RequestError classes."""
+    async def open(self, exchange: Exchange, parent: Node | None, *, must_fit: bool = True) -> Turn:
+        """Return a turn that the engine can sample. Raises RequestError classes.
+
+        One that need not fit into the model's context is only looked at.
+        """
         request = exchange.request
         if parent is None and request.previous_response_id is not None:
             parent = await self._stored(request.previous_response_id, exchange.principal.name)
@@ -81,7 +84,8 @@ class Opening:
             turn = opening()
         try:
             self._check_tools(turn)
-            self._check_room(turn, request)
+            if must_fit:
+                self._check_room(turn, request)
         except BaseException:
             turn.abort()
             raise

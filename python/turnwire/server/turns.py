@@ -121,6 +121,14 @@ class Turns:
         for exchange in self._in_progress:
             exchange.interruption.request(error)
 
+    async def count_input(self, exchange: Exchange) -> int:
+        """Return how many tokens the request's prompt has. Raises RequestError classes."""
+        turn = await self._opening.open(exchange, None, must_fit=False)
+        try:
+            return len(turn.prompt)
+        finally:
+            turn.abort()
+
     async def run(self, exchange: Exchange) -> None:
         """Run one turn to its end. Raises only ClientGoneError (and cancellation)."""
         self._in_progress.add(exchange)

@@ -67,7 +67,7 @@ def holding(folder: Path, text: bytes) -> list[str]:
     return [path.name for path in files if text in path.read_bytes()]
 
 
-async def test_a_conversation_goes_on_after_a_restart_with_the_same_ids(once, database):
+async def test_a_conversation_goes_on_after_a_restart_with_the_same_ids(database, once):
     section, _ = database
     first = once(THINKING, store=section)
     async with connect(first) as socket:
@@ -86,7 +86,7 @@ async def test_a_conversation_goes_on_after_a_restart_with_the_same_ids(once, da
     assert second.engine.prompts[-1] == wanted
 
 
-async def test_two_servers_share_a_database(once, database):
+async def test_two_servers_share_a_database(database, once):
     section, _ = database
     one, two = once(store=section), once(store=section)
     with client(one) as a, client(two) as b:
@@ -117,7 +117,7 @@ def _written(*servers: RunningServer) -> None:
         server.call(empty)
 
 
-async def test_what_is_not_to_be_stored_reaches_no_file_and_no_key(once, database):
+async def test_what_is_not_to_be_stored_reaches_no_file_and_no_key(database, once):
     """Not by itself, not by a child that is stored, and not by a client that sends it again."""
     section, folder = database
     fine = {"when": {"contains": "STORED"}, "answer": {"text": "fine"}}
@@ -137,7 +137,7 @@ async def test_what_is_not_to_be_stored_reaches_no_file_and_no_key(once, databas
         assert not holding(folder, canary)
 
 
-async def test_a_client_that_sends_all_again_stores_what_it_sent(once, database):
+async def test_a_client_that_sends_all_again_stores_what_it_sent(database, once):
     section, folder = database
     script = {"default": {"answer": {"reasoning": "THOUGHT-CANARY", "text": "fine"}}}
     server = once(script, store=section)
@@ -165,7 +165,7 @@ async def test_what_is_deleted_is_in_no_file(once, tmp_path):
     assert tmp_path.joinpath("responses.sqlite3").stat().st_mode & 0o077 == 0
 
 
-async def test_a_child_of_what_was_deleted_goes_on_after_a_restart(once, database):
+async def test_a_child_of_what_was_deleted_goes_on_after_a_restart(database, once):
     section, _ = database
     first = once(store=section)
     with client(first) as http:

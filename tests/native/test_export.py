@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from native.test_added_tools import FULL, LS, MORE
 from oracle import templates, vocabulary
 from oracle.generic import NOW
 from talking import Talk, items_of, outputs_for, profile_of, raw, through_template
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600)
 
 EFFORTS = ("none", None)
+
+LOADED = {**MORE, "tools": [{**LS, "name": "later"}]}
 
 
 NAMES = (
@@ -266,3 +269,34 @@ def test_bytes_that_are_no_export_are_refused(profile):
             chains.hydrate(None, blob)
         assert caught.value.param == "blob"
     same(chains.hydrate(parent, child), chains.hydrate(chains.hydrate(None, root), child))
+
+
+def test_tools_that_came_as_items_come_back(profile):
+    """At the front and later; the header that declares them is the same, and so are the calls."""
+    chains, other = _core.Chains(profile), _core.Chains(profile)
+    user = {"type": "message", "role": "user", "content": "x"}
+    for items in ([MORE, user], [user, MORE]):
+        node, found = None, None
+        for new in (items, [user], [LOADED, user]):
+            turn = chains.open(node, raw(new), tools=raw([LS]), now=NOW)
+            turn.push(profile.encode_output(raw({"text": "fine"})))
+            turn.finish()
+            node = turn.commit()
+            found = other.hydrate(found, node.export())
+            same(found, node)
+            for tools in ([LS], [], [LS, FULL]):
+                opened = [
+                    one.open(tip, raw([user]), tools=raw(tools), now=NOW)
+                    for one, tip in ((chains, node), (other, found))
+                ]
+                live, back = opened
+                assert back.prompt.tolist() == live.prompt.tolist()
+                assert back.kind.replace("fork", "extend") == live.kind.replace("fork", "extend")
+                assert back.echo == live.echo
+                calls = profile.encode_output(
+                    raw({"calls": [{"name": "crm__find", "arguments": '{"q":"a"}'}]})
+                )
+                said = [[(d.kind, d.name) for d in turn.push(calls)] for turn in opened]
+                assert said[0] == said[1]
+                for turn in opened:
+                    turn.abort()

@@ -24,6 +24,9 @@ _PREFIXES = {
     "function_call_output": "fco",
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "ctco",
+    "tool_search_call": "tsc",
+    "tool_search_output": "tso",
+    "additional_tools": "at",
 }
 
 _items = msgspec.json.Decoder(list[dict[str, Any]])

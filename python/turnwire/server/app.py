@@ -159,6 +159,7 @@ class TurnwireApp:
         if self._service is not None:
             await self.drain(seconds=0)
             await self._service.turns.warm_ups.close()
+            await self._service.turns.canary.close()
             await self._service.engine.close()
             await self._service.recall.store.close(STORE_SECONDS)
             self._service = None

@@ -48,7 +48,7 @@ class Opening:
 
     def __init__(self, *, chains: Chains, engine: Engine, recall: Recall, config: Config) -> None:
         self._profile: Profile = chains.profile
-        self._chains = chains
+        self.chains = chains
         self._prefix_scope = config.memory.prefix_scope
         self._engine = engine
         self._recall = recall
@@ -66,7 +66,7 @@ class Opening:
             parent = await self._stored(request.previous_response_id, exchange.principal.name)
         new_input = request.input_json
         opening = partial(
-            self._chains.open,
+            self.chains.open,
             parent,
             new_input,
             instructions=request.instructions or None,
@@ -84,6 +84,7 @@ class Opening:
             turn = opening()
         try:
             self._check_tools(turn)
+            self._check_format(turn, request)
             if must_fit:
                 self._check_room(turn, request)
         except BaseException:
@@ -113,10 +114,7 @@ class Opening:
         """Refuse tools whose calls would come back as text, or never."""
         for hosted in turn.left_out:
             self._check_hosted(hosted)
-        if self._profile.reads_calls:
-            return
-        _, tools, choice = turn.echo
-        if tools != b"[]" and choice != b'"none"':
+        if turn.may_call and not self._profile.reads_calls:
             raise UnsupportedParameterError(
                 "How this model writes calls is not known to this server, so it cannot be given "
                 "tools.",
@@ -131,6 +129,23 @@ class Opening:
         if tool_type not in self._told_of:
             self._told_of.add(tool_type)
             log.warning("left out of requests: hosted tools of type '%s'", tool_type)
+
+    def _check_format(self, turn: Turn, request: CreateRequest) -> None:
+        """Refuse JSON where it could not be enforced: behind reasoning, or beside calls."""
+        if request.json_schema is None or request.warm_up:
+            return
+        if turn.may_think:
+            raise UnsupportedParameterError(
+                "An answer in JSON cannot be enforced behind reasoning yet. Set "
+                "'reasoning.effort' to 'none', if this model can be asked not to reason.",
+                param="text.format",
+            )
+        if turn.may_call:
+            raise UnsupportedParameterError(
+                "An answer in JSON cannot be enforced beside tools yet, but with the 'tool_choice' "
+                "'none'.",
+                param="text.format",
+            )
 
     def _check_room(self, turn: Turn, request: CreateRequest) -> None:
         context, length = self._engine.context_length, len(turn.prompt)

@@ -73,14 +73,14 @@ impl Chains {
         self.profile.clone_ref(py)
     }
 
-    fn hydrate(
-        &self,
-        py: Python<'_>,
-        parent: Option<&Bound<'_, Node>>,
-        blob: &[u8],
-    ) -> PyResult<Node> {
+    fn hydrate(&self, py: Python<'_>, parent: Option<Py<Node>>, blob: &[u8]) -> PyResult<Node> {
         let parent = parent.map(|node| node.get().0.clone());
         detached(py, || self.chains.hydrate(parent.as_ref(), blob)).map(Node)
+    }
+
+    fn verify(&self, py: Python<'_>, node: &Bound<'_, Node>) -> PyResult<bool> {
+        let node = node.get().0.clone();
+        detached(py, || self.chains.verify(&node))
     }
 
     #[pyo3(signature = (

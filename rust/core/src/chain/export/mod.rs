@@ -4,7 +4,8 @@
 //! blob     = record+                       records follow each other: so a parent's joins its child's
 //! record   = "tw" version:u8 len:u32le payload[len] check[8]       check = blake3(payload)[..8]
 //! payload  = alone:u8 profile[32] began:i64le header items [tokens]
-//! header   = 0, the parent's | 1 (0 | 1 bytes){3}   instructions, tools, tool choice, raw JSON
+//! header   = 0, the parent's | 1 (0 | 1 bytes){3} front:tool… loaded:tool…   raw JSON, added tools
+//! tool     = kind:u8 name own_name declaration (0 | 1 string){3}   namespace, description, schema
 //! items    = input:n count:n (kind:u8 string…)*
 //! tokens   = parent_tokens:n keep:n segment* tail unanswered before leading:n flags knobs
 //! n        = LEB128; bytes, string = n and so many bytes

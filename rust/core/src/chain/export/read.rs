@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::bytes::{Left, broken};
-use super::write::{DROPPED, KINDS, LASTS, ORIGINS, ROLES, TAILS};
+use super::write::{DROPPED, KINDS, LASTS, ORIGINS, ROLES, TAILS, TOOLS};
 use super::{CHECK, HEAD, MAGIC, VERSION};
 use crate::chain::{Before, Extent, Imprint, Index, Node, NodeParts, Segment};
 use crate::error::Result;
-use crate::header::{Header, Knobs, RawHeader};
+use crate::header::{Added, Header, Knobs, RawHeader, Tool};
 use crate::item::Item;
 use crate::token::TokenId;
 
@@ -22,7 +22,7 @@ pub struct Record<'a> {
     /// The turn's items.
     pub items: Vec<Arc<Item>>,
     input_items: usize,
-    header: Option<[Option<&'a [u8]>; 3]>,
+    header: Option<([Option<&'a [u8]>; 3], Added)>,
     tokens: &'a [u8],
 }
 
@@ -59,7 +59,13 @@ impl<'a> Record<'a> {
         let alone = left.flag()?;
         let profile = left.array()?;
         let began = i64::from_le_bytes(left.array()?);
-        let header = if left.flag()? { Some(raw_header(&mut left)?) } else { None };
+        let header = if left.flag()? {
+            let raw = raw_header(&mut left)?;
+            let (front, loaded) = (tools(&mut left)?, tools(&mut left)?);
+            Some((raw, Added { front, loaded, left_out: Vec::new() }))
+        } else {
+            None
+        };
         let input_items = usize::try_from(left.number()?).map_err(|_| broken("too many items"))?;
         let count = left.count(2)?;
         let items =
@@ -75,9 +81,11 @@ impl<'a> Record<'a> {
     /// # Errors
     /// `invalid_value` at `blob`.
     pub fn header(&self, parent: Option<&Node>) -> Result<Arc<Header>> {
-        match (self.header, parent) {
-            (Some([instructions, tools, tool_choice]), _) => {
-                Header::parse(RawHeader { instructions, tools, tool_choice })
+        match (&self.header, parent) {
+            (Some(([instructions, tools, tool_choice], added)), _) => {
+                let (instructions, tools, tool_choice) = (*instructions, *tools, *tool_choice);
+                let raw = RawHeader { instructions, tools, tool_choice };
+                Header::parse_with(raw, None, added)
                     .map_err(|error| broken("its header cannot be read").with_source(error))
             }
             (None, Some(node)) => Ok(Arc::clone(&node.parts().header)),
@@ -172,6 +180,18 @@ impl Moved<'_> {
             end
         })
     }
+}
+
+fn tools(left: &mut Left<'_>) -> Result<Vec<Tool>> {
+    let count = left.count(7)?;
+    let tool = |left: &mut Left<'_>| {
+        let kind = left.choice(&TOOLS)?;
+        let (name, own_name, declaration) = (left.string()?, left.string()?, left.string()?);
+        let mut optional = || if left.flag()? { left.string().map(Some) } else { Ok(None) };
+        let (namespace, description, schema) = (optional()?, optional()?, optional()?);
+        Ok(Tool { name, own_name, namespace, kind, declaration, description, schema })
+    };
+    (0..count).map(|_| tool(left)).collect()
 }
 
 fn raw_header<'a>(left: &mut Left<'a>) -> Result<[Option<&'a [u8]>; 3]> {

@@ -7,7 +7,7 @@ use super::bytes::{put_bytes, put_number, put_size};
 use super::{CHECK, HEAD, MAGIC, MOVED, OWN, VERSION};
 use crate::chain::{Before, Dropped, End, Extent, Last, Node, Segment, Tail};
 use crate::error::{Error, Result};
-use crate::header::{Header, Knobs};
+use crate::header::{Header, Knobs, Tool, ToolKind};
 use crate::item::{Item, Role};
 use crate::token::{Origin, SpanKind};
 
@@ -17,6 +17,7 @@ pub(super) const KINDS: [SpanKind; 4] =
 pub(super) const DROPPED: [Dropped; 4] =
     [Dropped::Never, Dropped::OnAnswer, Dropped::OnQuery, Dropped::OnNext];
 pub(super) const ROLES: [Role; 4] = [Role::User, Role::Assistant, Role::System, Role::Developer];
+pub(super) const TOOLS: [ToolKind; 3] = [ToolKind::Function, ToolKind::Custom, ToolKind::Search];
 pub(super) const LASTS: [Last; 5] =
     [Last::Nobody, Last::Operator, Last::User, Last::Model, Last::Tools];
 pub(super) const TAILS: [Tail; 6] = [
@@ -116,15 +117,39 @@ fn place<T: PartialEq>(all: &[T], one: &T) -> u8 {
 }
 
 fn put_header(out: &mut Vec<u8>, header: &Header, parent: Option<&Header>) {
-    if parent.is_some_and(|parent| parent.key == header.key) {
+    let plain = |header: &Header| header.is_plain();
+    let same = |parent: &Header| parent.key == header.key && plain(parent) && plain(header);
+    if parent.is_some_and(|parent| std::ptr::eq(parent, header) || same(parent)) {
         return out.push(0);
     }
     out.push(1);
     for field in &header.raw {
-        out.push(u8::from(field.is_some()));
-        if let Some(bytes) = field {
-            put_bytes(out, bytes);
+        put_optional(out, field.as_deref());
+    }
+    let added = header.added();
+    for tools in [&added.front, &added.loaded] {
+        put_size(out, tools.len());
+        for tool in tools {
+            put_tool(out, tool);
         }
+    }
+}
+
+fn put_optional(out: &mut Vec<u8>, field: Option<&[u8]>) {
+    out.push(u8::from(field.is_some()));
+    if let Some(bytes) = field {
+        put_bytes(out, bytes);
+    }
+}
+
+fn put_tool(out: &mut Vec<u8>, tool: &Tool) {
+    let Tool { name, own_name, namespace, kind, declaration, description, schema } = tool;
+    out.push(place(&TOOLS, kind));
+    for field in [name, own_name, declaration] {
+        put_bytes(out, field.as_bytes());
+    }
+    for field in [namespace, description, schema] {
+        put_optional(out, field.as_ref().map(String::as_bytes));
     }
 }
 

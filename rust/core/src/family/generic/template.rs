@@ -26,15 +26,13 @@ const OUTPUT_AT_LEAST: usize = 1 << 20;
 const WORDS: usize = 200;
 
 /// The names by which templates are told to keep reasoning in history, or not to take it out: those
-/// of Qwen, of GLM, of `DeepSeek`, and of Nemotron, LFM and others.
-const KEEPING: [(&str, bool); 7] = [
+/// of Qwen, of GLM, of `DeepSeek`, and of Nemotron.
+const KEEPING: [(&str, bool); 5] = [
     ("preserve_thinking", true),
     ("clear_thinking", false),
     ("drop_thinking", false),
     ("truncate_history_thinking", false),
     ("keep_past_thinking", true),
-    ("keep_thinking", true),
-    ("keep_reasoning", true),
 ];
 
 /// The name under which a render keeps the conversation's time for `strftime_now`.
@@ -128,13 +126,11 @@ impl Template {
         })
     }
 
-    /// From now on it is told to keep reasoning in history, by whichever of [`KEEPING`] it reads.
+    /// From now on it is told to keep reasoning in history, by whichever of the known switches it names.
     pub fn keep_reasoning(&mut self) {
-        let template = self.environment.get_template("chat");
-        let read = template.map(|template| template.undeclared_variables(false));
-        let read = read.unwrap_or_default();
-        let known = KEEPING.into_iter().filter(|(name, _)| read.contains(*name));
-        self.keeping = known.collect();
+        let Ok(template) = self.environment.get_template("chat") else { return };
+        let text = template.source();
+        self.keeping = KEEPING.into_iter().filter(|(name, _)| text.contains(name)).collect();
     }
 
     /// What the template prints for messages and tools in JSON. For probes.

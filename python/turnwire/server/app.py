@@ -138,11 +138,15 @@ class TurnwireApp:
         config = self.config
         profile, engine = self._given
         parts = await asyncio.to_thread(build, config, profile=profile, engine=engine)
-        await parts.start()
-        admission = Admission(config, model=config.model.name or parts.engine.model)
-        records = TurnRecords(config.log.debug_turns if config.log.debug else 0)
         chains = chains_of(parts.profile, config)
         recall = await open_recall(chains, config)
+        try:
+            await parts.start()
+        except BaseException:
+            await recall.store.close(0)
+            raise
+        admission = Admission(config, model=config.model.name or parts.engine.model)
+        records = TurnRecords(config.log.debug_turns if config.log.debug else 0)
         turns = Turns(
             chains=chains,
             engine=parts.engine,

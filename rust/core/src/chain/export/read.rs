@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::bytes::{Left, broken};
 use super::write::{DROPPED, KINDS, LASTS, ORIGINS, ROLES, TAILS, TOOLS};
 use super::{CHECK, HEAD, MAGIC, VERSION};
-use crate::chain::{Before, Extent, Imprint, Index, Node, NodeParts, Segment};
+use crate::chain::{Before, Extent, Imprint, Index, Lineage, Node, NodeParts, Segment};
 use crate::error::Result;
 use crate::header::{Added, Header, Knobs, RawHeader, Tool};
 use crate::item::Item;
@@ -167,7 +167,7 @@ impl Moved<'_> {
     fn all(&mut self) -> &[Arc<[TokenId]>] {
         self.all.get_or_insert_with(|| {
             let lineage = self.parent.map(Node::lineage);
-            let segments = lineage.iter().flat_map(|lineage| lineage.segments());
+            let segments = lineage.iter().flat_map(Lineage::segments);
             segments.map(|segment| Arc::clone(&segment.ids)).collect()
         })
     }

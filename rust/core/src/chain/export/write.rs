@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::bytes::{put_bytes, put_number, put_size};
 use super::{CHECK, HEAD, MAGIC, MOVED, OWN, VERSION};
-use crate::chain::{Before, Dropped, End, Extent, Last, Node, Segment, Tail};
+use crate::chain::{Before, Dropped, End, Extent, Last, Lineage, Node, Segment, Tail};
 use crate::error::{Error, Result};
 use crate::header::{Header, Knobs, Tool, ToolKind};
 use crate::item::{Item, Role};
@@ -87,7 +87,7 @@ impl Node {
         let lineage = parent.filter(|_| keep < parent_tokens).map(Node::lineage);
         let moved: HashMap<*const u32, usize> = lineage
             .iter()
-            .flat_map(|lineage| lineage.segments())
+            .flat_map(Lineage::segments)
             .enumerate()
             .filter(|(_, segment)| !segment.ids.is_empty())
             .map(|(index, segment)| (Arc::as_ptr(&segment.ids).cast(), index))
@@ -178,17 +178,14 @@ fn put_item(out: &mut Vec<u8>, item: &Item) {
 }
 
 fn put_segment(out: &mut Vec<u8>, segment: &Segment, moved: &HashMap<*const u32, usize>) {
-    match moved.get(&Arc::as_ptr(&segment.ids).cast()) {
-        Some(&index) => {
-            out.push(MOVED);
-            put_size(out, index);
-        }
-        None => {
-            out.push(OWN);
-            put_size(out, segment.ids.len());
-            for &id in segment.ids.iter() {
-                put_number(out, u64::from(id));
-            }
+    if let Some(&index) = moved.get(&Arc::as_ptr(&segment.ids).cast()) {
+        out.push(MOVED);
+        put_size(out, index);
+    } else {
+        out.push(OWN);
+        put_size(out, segment.ids.len());
+        for &id in segment.ids.iter() {
+            put_number(out, u64::from(id));
         }
     }
     out.push(place(&KINDS, &segment.kind));

@@ -86,7 +86,7 @@ pub struct ChatMl {
     ends_outputs: bool,
     /// Whether blanks at the ends of texts are dropped.
     trims: bool,
-    /// Whether they are in a text beside calls.
+    /// Whether they are only in a text beside calls.
     trims_beside_calls: bool,
     /// Whether the generation prompt itself opens the reasoning.
     prompt_opens_think: bool,
@@ -150,7 +150,8 @@ impl ChatMl {
         let read = print(&[user(), hidden, user()], false, true);
         let called = generic.sample_call("probe_said");
         let before_calls = between(&called, "probe_said", "<tool_call>").next();
-        let trims_beside_calls = !generic.sample_call("probe_said \n").contains("probe_said \n");
+        let trims = !padded.contains(" \nx");
+        let keeps_beside_calls = generic.sample_call("probe_said \n").contains("probe_said \n");
         let tagged = generic.call().is_some_and(|form| matches!(form.body, BodyForm::Tagged(_)));
         let scalars = if called.contains("True") { Scalars::Python } else { Scalars::Json };
         let ends_outputs = called.contains("</tool_response>\n<|im_end|>");
@@ -176,8 +177,8 @@ impl ChatMl {
             style: if tagged { Style::Tagged(scalars) } else { Style::Object },
             before_calls: before_calls.unwrap_or("\n").to_owned(),
             ends_outputs,
-            trims: !padded.contains(" \nx"),
-            trims_beside_calls,
+            trims,
+            trims_beside_calls: !trims && !keeps_beside_calls,
             text_steers: compat,
             ways: generic.ways().clone(),
             needs_query: print(&[reasons("")], false, true).is_empty(),
@@ -211,7 +212,7 @@ impl ChatMl {
     }
 
     fn say(&self, text: &str, calls: &[(String, String)], sink: &mut dyn Sink) {
-        let trims = self.trims || (self.trims_beside_calls && !calls.is_empty());
+        let trims = self.trims_beside_calls && !calls.is_empty();
         let text = if trims { trimmed(text) } else { text };
         sink.text(text);
         if !calls.is_empty() && !text.is_empty() {
@@ -406,16 +407,14 @@ impl Family for ChatMl {
         !(self.text_steers && disguised)
     }
 
+    /// Blanks go first: those behind reasoning that is found in a text are the text's.
     fn read_foreign(&self, message: &mut Message) {
-        let Message::Assistant { reasoning: reasoning @ None, text: Some(text), .. } = message
-        else {
-            return;
-        };
-        if self.think.is_none() || !self.text_steers || !self.reads_think {
-            return;
-        }
+        let Message::Assistant { reasoning, text: Some(text), .. } = message else { return };
         if self.trims {
             *text = trimmed(text).to_owned();
+        }
+        if reasoning.is_some() || self.think.is_none() || !self.text_steers || !self.reads_think {
+            return;
         }
         if let Some((_, answer)) = text.rsplit_once("</think>") {
             let answer = answer.trim_start_matches('\n').to_owned();

@@ -211,10 +211,11 @@ impl ChatMl {
         }
     }
 
-    fn say(&self, text: &str, calls: &[(String, String)], sink: &mut dyn Sink) {
+    /// Newlines that go because reasoning is shown still count as a text beside calls.
+    fn say(&self, text: &str, reasons: bool, calls: &[(String, String)], sink: &mut dyn Sink) {
         let trims = self.trims_beside_calls && !calls.is_empty();
         let text = if trims { trimmed(text) } else { text };
-        sink.text(text);
+        sink.text(if reasons { text.trim_start_matches('\n') } else { text });
         if !calls.is_empty() && !text.is_empty() {
             sink.text(&self.before_calls);
         }
@@ -265,7 +266,7 @@ impl Format for ChatMl {
             }
             self.think(reasoning, sink);
         }
-        self.say(answer.text.as_deref().unwrap_or_default(), &answer.calls, sink);
+        self.say(answer.text.as_deref().unwrap_or_default(), false, &answer.calls, sink);
         sink.marker(&self.close);
         Ok(())
     }
@@ -294,19 +295,16 @@ impl Family for ChatMl {
                 self.plain(role, text, sink);
             }
             Message::Assistant { reasoning, text, calls } => {
-                let mut text = text.as_deref().unwrap_or_default();
+                let text = text.as_deref().unwrap_or_default();
                 sink.marker(&self.open);
                 sink.text("assistant\n");
-                if shown == Shown::Reasoning {
+                let reasons = shown == Shown::Reasoning;
+                if reasons {
                     let reasoning = reasoning.as_deref().unwrap_or_default();
-                    if self.trims {
-                        self.think(trimmed(reasoning), sink);
-                    } else {
-                        self.think(reasoning.trim_matches('\n'), sink);
-                        text = text.trim_start_matches('\n');
-                    }
+                    let edged = reasoning.trim_matches('\n');
+                    self.think(if self.trims { trimmed(reasoning) } else { edged }, sink);
                 }
-                self.say(text, calls, sink);
+                self.say(text, reasons, calls, sink);
                 self.close(sink);
             }
             Message::Outputs(outputs) => {

@@ -1,4 +1,4 @@
-"""The ChatML renderers under every template of Qwen's and MiMo's, against jinja2 and ``tokenizers``.
+"""The ChatML renderers under the templates of Qwen and MiMo, against jinja2 and ``tokenizers``.
 
 ``test_laws.py`` holds Qwen 3 and SmolLM2 to the laws in more ways. The vocabulary here is Qwen 3's.
 Conversations are random, by seeds; ``LAWS_FACTOR=12`` looks at more than 2,000 of them.

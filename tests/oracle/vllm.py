@@ -14,9 +14,10 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from oracle import generic, naive, vocabulary
+from oracle.comparing import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,10 +30,6 @@ BINARY = ORACLES / "vllm" / "vllm-rs"
 VERSION = "0.33.0"
 
 
-class RefusedError(Exception):
-    """vLLM answered with an error: its words."""
-
-
 class Renderer:
     """One process, for one model; a context manager.
 
@@ -42,6 +39,7 @@ class Renderer:
     def __init__(self, template: Template, model_type: str, parser: str, *, native: bool = False):
         if not BINARY.exists():
             raise FileNotFoundError(f"{BINARY} is missing: run `make oracles` (tests do not skip)")
+        BINARY.chmod(0o755)  # as in the wheel
         self._template = template
         self._scratch = tempfile.TemporaryDirectory(prefix="turnwire-vllm-")
         folder = Path(self._scratch.name)
@@ -52,11 +50,12 @@ class Renderer:
         command += ["--served-model-name", "m", "--tool-call-parser", parser]
         if not native:
             command += ["--chat-template", str(folder / "chat_template.jinja")]
+            command += ["--chat-template-content-format", "string"]
         self._log = (folder / "log").open("w+b")
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
         self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
 
-    def __enter__(self) -> Renderer:
+    def __enter__(self) -> Self:
         for _ in range(600):
             if self._process.poll() is not None:
                 break
@@ -112,12 +111,21 @@ class Renderer:
         return ids
 
 
-def messages(
-    template: Template, items: Sequence[Item], instructions: str | None
-) -> list[Message]:
-    """Chat Completions messages; an empty content is a part, since vLLM takes no empty text."""
+def messages(template: Template, items: Sequence[Item], instructions: str | None) -> list[Message]:
+    """Chat Completions messages; an empty content is a part, since vLLM takes no empty text.
+
+    Where a template takes no system message behind others, that is a user's; but gpt-oss is not
+    rendered by its template, and hears the developer.
+    """
     chat = generic._identified(naive.messages(items, instructions), items, template.ways)
-    return [_asked(message) for message in generic._placed(chat, template.ways)]
+    if template.vocabulary.name == "gpt-oss":
+        front = next((i for i, m in enumerate(chat) if m["role"] != "system"), len(chat))
+        for message in chat[front:]:
+            if message["role"] == "system":
+                message["role"] = "developer"
+    else:
+        chat = generic._placed(chat, template.ways)
+    return [_asked(message) for message in chat]
 
 
 def _asked(message: Mapping[str, Any]) -> Message:

@@ -139,14 +139,15 @@ COMMON: Partings = {
     "a tool without description or parameters": bare_tool,
 }
 FIRST: Partings = {"an answer that no question precedes": answer_first}
+SYSTEMS: Partings = {"several system messages": several_systems}
 UNASKED: Partings = {"a conversation in which nobody asks": nobody_asks}
 CALLS: Partings = {"several calls in one message": several_calls}
 SPELLED: Partings = {"arguments spelled otherwise than Python's": spelled_otherwise}
 EMPTY: Partings = {"empty reasoning beside a `</think>`": empty_reasoning}
 DEEPSEEK: Partings = {
     "an answer behind an answer": answer_behind_answer,
-    "an answer that no question precedes": answer_first,
-    "several system messages": several_systems,
+    **FIRST,
+    **SYSTEMS,
     "tools, and no system message": tools_alone,
     "calls, and no tools": calls_undeclared,
 }

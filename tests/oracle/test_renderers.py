@@ -17,7 +17,7 @@ import pytest
 from oracle import generic, naive, templates, vocabulary
 from oracle.comparing import RefusedError, compare
 from oracle.generic import Template
-from oracle.partings import CALLS, EMPTY, FIRST, OBJECTS, SPELLED, UNASKED
+from oracle.partings import CALLS, EMPTY, FIRST, OBJECTS, SPELLED, SYSTEMS, UNASKED
 from oracle.vllm import ORACLES
 from talking import profile_of
 
@@ -59,7 +59,7 @@ MODELS = {
         "Llama3Renderer",
         "llama3.1-named",
         "llama.cpp/meta-llama-Llama-3.1-8B-Instruct",
-        partings=(OBJECTS, FIRST),
+        partings=(OBJECTS, FIRST, SYSTEMS),
     ),
     "GLM 4.5": Model("glm45", "GLM45Renderer", "glm", "trl/glm4moe", partings=(OBJECTS, CALLS)),
 }

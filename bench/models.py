@@ -41,6 +41,6 @@ def folder_of(model: str) -> Path:
 @cache
 def profile_of(model: str) -> _core.Profile:
     """The model's profile; served by its native renderer."""
-    found = _core.Profile.from_hf(str(folder_of(model)))
+    found = _core.Profile.load(str(folder_of(model)))
     assert found.not_native is None, found.not_native
     return found

@@ -49,7 +49,7 @@ def base(name: str) -> _core.Profile:
     config = {key: config.get(key) for key in ("bos_token", "eos_token")}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(_PLAIN, encoding="utf-8")
-    return _core.Profile.from_hf(str(folder), trust="strict", verdicts=str(folder.parent))
+    return _core.Profile.load(str(folder), trust="strict", verdicts=str(folder.parent))
 
 
 def through_template(template: str) -> str:
@@ -59,13 +59,14 @@ def through_template(template: str) -> str:
 
 
 @cache
-def _under(name: str, template: str, trust: Any) -> _core.Profile:
-    return base(name).with_template(template, trust=trust)
+def _under(name: str, template: str, trust: Any, history: Any) -> _core.Profile:
+    return base(name).with_template(template, trust=trust, history=history)
 
 
 def profile_of(template: Template, trust: str) -> _core.Profile:
-    """A template's profile."""
-    return _under(template.vocabulary.name, template.text, trust)
+    """A template's profile; one that keeps reasoning, where the template is switched to that."""
+    history = "retain" if template.switches else "template"
+    return _under(template.vocabulary.name, template.text, trust, history)
 
 
 def raw(value: Any) -> bytes:
@@ -206,15 +207,21 @@ class Talk:
         """Adds items and samples nothing."""
         turn = self.open(new, generate=False)
         assert turn.finish() == []
-        self.node = turn.commit()
+        self._commit(turn)
         self.items += new
 
     def answer(self, turn: _core.Turn, new: Sequence[Any], ids: Sequence[int]) -> None:
         """Samples ids in a turn that was opened with ``new``, and remembers both."""
         deltas = turn.push(ids) + turn.finish()
-        self.node = turn.commit()
+        self._commit(turn)
         self.turns += 1
         self.items += [*new, *({**item, "_turn": self.turns} for item in items_of(deltas))]
+
+    def _commit(self, turn: _core.Turn) -> None:
+        """Every fourth time the canary looks at it: what is right is no alarm."""
+        self.node = turn.commit()
+        if self.opens % 4 == 0:
+            self.chains.verify(self.node)
 
     def saying(self, ids: Sequence[int]) -> list[int]:
         """Ids as an answer that ends well, in the model's format."""

@@ -155,6 +155,7 @@ class TurnwireApp:
         if self._service is not None:
             await self.drain(seconds=0)
             await self._service.turns.warm_ups.close()
+            await self._service.turns.canary.close()
             await self._service.engine.close()
             self._service = None
 

@@ -45,7 +45,7 @@ class Opening:
     ) -> None:
         memory = config.memory
         self._profile = profile
-        self._chains = Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
+        self.chains = Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
         self._prefix_scope = memory.prefix_scope
         self._engine = engine
         self._store = store
@@ -60,7 +60,7 @@ class Opening:
             parent = await self._stored(request.previous_response_id, exchange.principal.name)
         new_input = request.input_json
         opening = partial(
-            self._chains.open,
+            self.chains.open,
             parent,
             new_input,
             instructions=request.instructions or None,
@@ -68,6 +68,7 @@ class Opening:
             tool_choice=request.tool_choice or None,
             parallel_tool_calls=request.calls_in_parallel,
             effort=request.effort,
+            verbosity=request.verbosity,
             generate=not request.warm_up,
             scope=self._scope(exchange),
         )
@@ -105,10 +106,7 @@ class Opening:
         """Refuse tools whose calls would come back as text, or never."""
         for hosted in turn.left_out:
             self._check_hosted(hosted)
-        if self._profile.reads_calls:
-            return
-        _, tools, choice = turn.echo
-        if tools != b"[]" and choice != b'"none"':
+        if turn.may_call and not self._profile.reads_calls:
             raise UnsupportedParameterError(
                 "How this model writes calls is not known to this server, so it cannot be given "
                 "tools.",

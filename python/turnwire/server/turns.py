@@ -26,6 +26,7 @@ from turnwire.errors import (
 from turnwire.protocol.events import Usage
 from turnwire.protocol.output import ResponseStream
 from turnwire.protocol.session import Outcome
+from turnwire.server.canary import Canary
 from turnwire.server.exchange import ClientGoneError, Ending, Exchange, new_id
 from turnwire.server.interruption import Interrupted
 from turnwire.server.opening import Opening
@@ -111,6 +112,7 @@ class Turns:
         self._prewarm = config.engine.prewarm
         self._in_progress: set[Exchange] = set()
         self.warm_ups = WarmUps(engine)
+        self.canary = Canary(self._opening.chains, one_in=config.model.verify_one_in)
 
     @property
     def in_progress(self) -> int:
@@ -167,6 +169,7 @@ class Turns:
             store=request.stored,
             temperature=self._all_sampling.temperature,
             top_p=self._all_sampling.top_p,
+            has_verbosity=self._profile.knows_verbosity,
         )
         voice = Voice(stream, exchange, interval=self._keep_alive)
         node: Node | None = None
@@ -200,6 +203,8 @@ class Turns:
         self._record(running, outcome, node)
         if request.warm_up and node is not None and self._prewarm:
             self.warm_ups.start(self._engine_request(running, max_tokens=0))
+        if node is not None:
+            self.canary.watch(running.response_id, node)
         await exchange.end(
             Ending(
                 response_id=running.response_id,

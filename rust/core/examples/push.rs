@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use turnwire_core::family::Answer;
 use turnwire_core::header::RawHeader;
-use turnwire_core::{Budget, Chains, OpenRequest, Profile, TokenId, Trust};
+use turnwire_core::{Budget, Chains, OpenRequest, Options, Profile, TokenId};
 
 const ROUNDS: usize = 101;
 const PUSHES: [usize; 3] = [1, 4, 32];
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     for named in arguments.chunks(2) {
         let [model, folder] = named else { return Err("a name without a folder".into()) };
-        let profile = Profile::from_hf(Path::new(folder), Trust::Strict, None)?;
+        let profile = Profile::load(Path::new(folder), Options::default(), None)?;
         if let Some(reason) = profile.not_native() {
             return Err(format!("{model}: {reason}").into());
         }
@@ -91,6 +91,7 @@ fn request() -> OpenRequest<'static> {
         header: RawHeader { tools: Some(TOOLS), ..RawHeader::default() },
         parallel_tool_calls: true,
         effort: None,
+        verbosity: None,
         generate: true,
         now: None,
         scope: None,

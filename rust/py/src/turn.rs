@@ -55,10 +55,10 @@ pub(crate) struct Delta {
 
 impl From<Told> for Delta {
     fn from(told: Told) -> Self {
-        use Told::{Arguments, Call, Input, Reasoning, Text};
+        use Told::{Arguments, Call, Input, Query, Reasoning, Text};
         let kind = told.kind();
         match told {
-            Reasoning(text) | Text(text) | Arguments(text) | Input(text) => {
+            Reasoning(text) | Text(text) | Arguments(text) | Input(text) | Query(text) => {
                 Self { kind, text, ..Self::default() }
             }
             Call { call_id, namespace, name, .. } => {
@@ -191,6 +191,11 @@ impl Turn {
     fn echo(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, Vec<u8>)> {
         let bytes = |json: &str| json.as_bytes().to_vec();
         self.read(py, |turn| turn.header().echo().map(bytes).into())
+    }
+
+    #[getter]
+    fn may_call(&self, py: Python<'_>) -> PyResult<bool> {
+        self.read(py, |turn| !turn.header().callable_tools().is_empty())
     }
 
     #[getter]

@@ -9,12 +9,12 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::family::generic::{Conversation, Generic, shown};
+use crate::family::generic::{Conversation, Generic, Script, shown};
 use crate::family::render::{
     Group, HEADER_QUESTION, Message, Sink, call_among, group, header_ends, shows,
 };
 use crate::family::{Before, Family, Last, Shown};
-use crate::header::{Header, RawHeader};
+use crate::header::{Header, Knobs, RawHeader};
 use crate::item::{Item, Role};
 use crate::tokenizer::Vocabulary;
 
@@ -31,38 +31,64 @@ const AS_OBJECT: &str =
 pub fn agree(family: &dyn Family, generic: &Generic, vocabulary: &Vocabulary) -> Result<()> {
     let arguments = if generic.ways().arguments_as_text { AS_TEXT } else { AS_OBJECT };
     let mut taken = false;
+    let terse = Knobs { verbosity: generic.verbosity("low"), ..Knobs::thinking(true) };
+    let [on, off] = [true, false].map(Knobs::thinking);
+    let asked = [(true, on), (true, off), (true, terse), (false, on)];
     for tools in [None, Some(TOOLS)] {
         let header =
             Header::parse(RawHeader { tools: tools.map(str::as_bytes), ..RawHeader::default() })?;
         for items in conversations(arguments) {
-            for (generate, thinking) in [(true, true), (true, false), (false, true)] {
+            for (generate, knobs) in asked {
                 let run = 0..items.len();
                 let conversation = Conversation {
                     header: &header,
                     items: &items,
                     runs: slice::from_ref(&run),
                     generate,
-                    thinking,
-                    effort: None,
+                    knobs,
                     now: 0,
                 };
-                taken |= agrees(family, generic, vocabulary, &conversation)?;
+                match compare(family, generic, vocabulary, &conversation)? {
+                    Compared::Untaken => {}
+                    Compared::Same => taken = true,
+                    Compared::Other { native, printed } => {
+                        return Err(differ(
+                            &shown(&native, vocabulary),
+                            &printed.shown(vocabulary),
+                        ));
+                    }
+                }
             }
         }
     }
     if taken { Ok(()) } else { Err(Error::profile("the renderer takes none of the probes")) }
 }
 
-/// Whether the family takes the conversation, and means to print it as the template does.
+/// What a family makes of a conversation, beside what the template prints.
+pub enum Compared {
+    /// It does not take the conversation, or does not mean to print it as the template does.
+    Untaken,
+    /// The same.
+    Same,
+    /// Something else.
+    Other {
+        /// What the family prints behind the header, as a script's bytes.
+        native: Vec<u8>,
+        /// What the template prints.
+        printed: Script,
+    },
+}
+
+/// Renders the conversation both ways.
 ///
 /// # Errors
-/// When it does, and prints it otherwise than the template.
-fn agrees(
+/// `invalid_value` at `input` when the template refuses what the family takes.
+pub fn compare(
     family: &dyn Family,
     generic: &Generic,
     vocabulary: &Vocabulary,
     conversation: &Conversation<'_>,
-) -> Result<bool> {
+) -> Result<Compared> {
     let items = conversation.items;
     let leading = items.iter().take_while(|item| item.is_instruction()).count();
     let rest = &items[leading..];
@@ -71,23 +97,23 @@ fn agrees(
         family.read_foreign(&mut group.message);
     }
     let last = if leading > 0 { Last::Operator } else { Last::Nobody };
-    let thinking = conversation.thinking;
+    let knobs = conversation.knobs;
     let tools = !conversation.header.rendered_tools().is_empty();
-    let mut before = Before { last, thinking, tools, ..Before::default() };
+    let mut before = Before { last, thinking: knobs.thinking, tools, ..Before::default() };
     if !family.takes(&groups, before) || family.departs(&groups, conversation.generate) {
-        return Ok(false);
+        return Ok(Compared::Untaken);
     }
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
     let question = generic
         .spell(|sink| family.message(&question, Shown::Nothing, before, sink), vocabulary)?;
-    let (now, thought) = (conversation.now, (conversation.thinking, conversation.effort));
+    let now = conversation.now;
     let print = |end: usize| {
         let held = &items[..end];
-        let ids = generic.header(conversation.header, held, thought, now, &question, vocabulary);
+        let ids = generic.header(conversation.header, held, knobs, now, &question, vocabulary);
         ids.transpose().map(|ids| ids.map(|ids| (ids, end)))
     };
     let header = header_ends(items, leading).find_map(print).transpose()?;
-    let Some((header, end)) = header else { return Ok(false) };
+    let Some((header, end)) = header else { return Ok(Compared::Untaken) };
 
     let showings = shows(family, &groups, before, conversation.generate);
     let write = |sink: &mut dyn Sink| {
@@ -98,7 +124,7 @@ fn agrees(
             before = before.and(message, family.asks(message));
         }
         if conversation.generate {
-            family.generation_prompt(conversation.thinking, before, sink);
+            family.generation_prompt(knobs.thinking, before, sink);
         }
     };
     let native = generic.spell(write, vocabulary)?;
@@ -106,9 +132,9 @@ fn agrees(
     let start = printed.end().saturating_sub(native.len());
     let theirs = printed.bytes(start..printed.end());
     if native == theirs && printed.encode(0..start, vocabulary)? == header {
-        return Ok(true);
+        return Ok(Compared::Same);
     }
-    Err(differ(&shown(&native, vocabulary), &printed.shown(vocabulary)))
+    Ok(Compared::Other { native, printed })
 }
 
 const TOOLS: &str = r#"[{"type":"function","name":"read_file","description":"Read \"é\" <b>","parameters":{"type":"object","properties":{"path":{"type":"string"},"n":{"type":"number","minimum":0.5}},"required":["path"]}},{"type":"function","name":"ls"}]"#;

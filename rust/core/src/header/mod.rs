@@ -16,11 +16,26 @@ mod choice;
 mod tools;
 
 pub use self::choice::ToolChoice;
-use self::tools::Offered;
-pub use self::tools::{INPUT, Tool, ToolKind, full_name};
+pub use self::tools::{INPUT, Offered, SEARCH, Tool, ToolKind, full_name};
 
-/// Whether the model is to think, and the template's word for how much.
-pub type Thinking = (bool, Option<&'static str>);
+/// What a template is told of how the model is to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Knobs {
+    /// Whether it thinks.
+    pub thinking: bool,
+    /// The template's word for how much.
+    pub effort: Option<&'static str>,
+    /// How much it says; none where the template has no such knob, or nobody turns it.
+    pub verbosity: Option<&'static str>,
+}
+
+impl Knobs {
+    /// Thinking or not, the rest as the template has it.
+    #[must_use]
+    pub fn thinking(thinking: bool) -> Self {
+        Self { thinking, effort: None, verbosity: None }
+    }
+}
 
 /// The request's `instructions`, `tools` and `tool_choice`, parsed.
 #[derive(Debug)]
@@ -29,8 +44,11 @@ pub struct Header {
     pub key: [u8; 32],
     /// The first system message, if any.
     pub instructions: Option<String>,
-    /// Every tool that the client answers, in its order; those of a namespace one by one.
+    /// Every tool that the client answers, in its order; those of a namespace one by one. First the
+    /// request's own, then those that items added, at the front of the conversation or later.
     pub tools: Vec<Tool>,
+    /// How many of them are the request's, and how many the header declares.
+    counts: (usize, usize),
     /// The types of the hosted tools, which nobody here runs: they are neither rendered nor echoed.
     pub left_out: Vec<String>,
     /// The choice among them.
@@ -85,7 +103,7 @@ impl ParameterTypes {
 struct Rendered {
     first: Vec<String>,
     asks: bool,
-    given: (i64, Thinking),
+    given: (i64, Knobs),
     ids: Arc<[TokenId]>,
 }
 
@@ -114,6 +132,41 @@ impl RawHeader<'_> {
     }
 }
 
+/// Tools that came as items (`additional_tools`, `tool_search_output`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Added {
+    /// At the front of the conversation: the header declares them.
+    pub front: Vec<Tool>,
+    /// Later: the item itself tells the model of them.
+    pub loaded: Vec<Tool>,
+    /// The types of the hosted ones among all these.
+    pub left_out: Vec<String>,
+}
+
+impl Added {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.front.is_empty() && self.loaded.is_empty() && self.left_out.is_empty()
+    }
+
+    /// With `more` behind these; what has the name of an earlier one stands in its place.
+    fn and(mut self, more: &Self) -> Self {
+        let add = |tools: &mut Vec<Tool>, more: &[Tool]| {
+            for tool in more {
+                match tools.iter_mut().find(|known| known.name == tool.name) {
+                    Some(known) => known.clone_from(tool),
+                    None => tools.push(tool.clone()),
+                }
+            }
+        };
+        add(&mut self.front, &more.front);
+        add(&mut self.loaded, &more.loaded);
+        self.left_out.extend(more.left_out.iter().cloned());
+        self
+    }
+}
+
 impl Header {
     /// Parses the header of a request.
     ///
@@ -121,6 +174,18 @@ impl Header {
     /// `invalid_value`, `missing_required_parameter` or `unsupported_parameter`, naming the field
     /// (`tools[2].name`).
     pub fn parse(raw: RawHeader<'_>) -> Result<Arc<Self>> {
+        Self::parse_with(raw, None, &Added::default())
+    }
+
+    /// The same behind a conversation whose header was `before`, with what items have `added` since.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(
+        raw: RawHeader<'_>,
+        before: Option<&Self>,
+        added: &Added,
+    ) -> Result<Arc<Self>> {
         let instructions = match raw.instructions.map(|bytes| json::value(bytes, "instructions")) {
             None => None,
             Some(value) => match value? {
@@ -133,7 +198,14 @@ impl Header {
             Some(text) => json::write_string(text, &mut echo_instructions),
             None => echo_instructions.push_str("null"),
         }
-        let Offered { tools, echoes, left_out } = tools::parse(raw.tools)?;
+        let Offered { mut tools, echoes, mut left_out } = tools::parse(raw.tools)?;
+        let Added { front, loaded, left_out: more } =
+            before.map(Self::added).unwrap_or_default().and(added);
+        let offered = tools.len();
+        tools.extend(front);
+        let counts = (offered, tools.len());
+        tools.extend(loaded);
+        left_out.extend(more);
         let (choice, echo_tool_choice) = choice::parse(raw.tool_choice, &tools)?;
         let echo_tools = format!("[{}]", echoes.join(","));
         Ok(Arc::new(Self {
@@ -142,12 +214,27 @@ impl Header {
             types: OnceLock::new(),
             instructions,
             tools,
+            counts,
             left_out,
             choice,
             echo_instructions,
             echo_tools,
             echo_tool_choice,
         }))
+    }
+
+    /// The tools that came as items so far.
+    fn added(&self) -> Added {
+        let (offered, declared) = self.counts;
+        let part = |range| self.tools.get(range).map(<[Tool]>::to_vec).unwrap_or_default();
+        let (front, loaded) = (part(offered..declared), part(declared..self.tools.len()));
+        Added { front, loaded, left_out: Vec::new() }
+    }
+
+    /// Whether none of its tools came as an item.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.counts.0 == self.tools.len()
     }
 
     /// Its tokens with these first texts, the last of which `asks` or is the operator's like the
@@ -159,7 +246,7 @@ impl Header {
     pub fn tokens(
         &self,
         (first, asks): (&[&str], bool),
-        given: (i64, Thinking),
+        given: (i64, Knobs),
         render: impl FnOnce() -> Result<Option<Vec<TokenId>>>,
     ) -> Result<Option<(Arc<[TokenId]>, bool)>> {
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,7 +271,7 @@ impl Header {
     /// What its tools take, as a parser of calls wants to know it.
     #[must_use]
     pub fn parameter_types(&self) -> Arc<ParameterTypes> {
-        Arc::clone(self.types.get_or_init(|| Arc::new(ParameterTypes::of(self.rendered_tools()))))
+        Arc::clone(self.types.get_or_init(|| Arc::new(ParameterTypes::of(self.callable_tools()))))
     }
 
     /// Bytes that it takes in memory, roughly: its texts, and as many of their tokens.
@@ -195,16 +282,23 @@ impl Header {
         size_of::<Self>() + tools + self.echo_tools.len() + 3 * instructions
     }
 
-    /// The tools that are rendered: none of them when none may be called.
+    /// The tools that may be called.
     #[must_use]
-    pub fn rendered_tools(&self) -> &[Tool] {
+    pub fn callable_tools(&self) -> &[Tool] {
         if self.choice == ToolChoice::None { &[] } else { &self.tools }
     }
 
-    /// The tool that the model calls by this name.
+    /// Those of them that the header declares.
+    #[must_use]
+    pub fn rendered_tools(&self) -> &[Tool] {
+        let callable = self.callable_tools();
+        callable.get(..self.counts.1).unwrap_or(callable)
+    }
+
+    /// The tool that the model calls by this name: the newest.
     #[must_use]
     pub fn tool(&self, name: &str) -> Option<&Tool> {
-        self.tools.iter().find(|tool| tool.name == name)
+        self.tools.iter().rfind(|tool| tool.name == name)
     }
 
     /// Whether both render to the same tokens.
@@ -213,7 +307,7 @@ impl Header {
         let declarations = |header: &Self| -> Vec<String> {
             header.rendered_tools().iter().map(|tool| tool.declaration.clone()).collect()
         };
-        self.key == other.key
+        (self.key == other.key && self.is_plain() && other.is_plain())
             || (self.instructions == other.instructions
                 && declarations(self) == declarations(other))
     }
@@ -304,7 +398,7 @@ mod tests {
         let header = parse("\"a\"", LS, "null").unwrap();
         let ids = |first: &[&str], asks: bool, now: i64, id: TokenId| {
             let render = || Ok(Some(vec![id]));
-            header.tokens((first, asks), (now, (true, None)), render).unwrap().unwrap().0
+            header.tokens((first, asks), (now, Knobs::thinking(true)), render).unwrap().unwrap().0
         };
         assert_eq!(*ids(&["x"], false, 0, 1), [1]);
         assert_eq!(*ids(&["x"], false, 0, 2), [1]);

@@ -19,7 +19,7 @@ use memchr::memmem;
 
 use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Extent, Imprint, Lineage, Node, Segment, Tail};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::family::Before;
 use crate::family::generic::{Conversation, Generic, Script, spell};
 use crate::profile::Profile;
@@ -38,8 +38,7 @@ const GUESSES: usize = 4;
 /// # Errors
 /// `invalid_value` at `input` when the template refuses the conversation.
 pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Result<Opened> {
-    let Asked { parent, header, items, meter, began, thinking: (thinking, effort), request } =
-        asked;
+    let Asked { parent, header, items, meter, began, knobs, request } = asked;
     let (mut all, outputs) = parent.map(Node::turns).unwrap_or_default();
     let known = all.len();
     all.extend(items.iter().cloned());
@@ -48,12 +47,18 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         items: &all,
         runs: &runs(&outputs, all.len()),
         generate: request.generate,
-        thinking,
-        effort,
+        knobs,
         now: began,
     };
     let vocabulary = profile.vocabulary();
-    let script = generic.print(&conversation, vocabulary)?;
+    let script = match generic.print(&conversation, vocabulary) {
+        // What a template refuses because it has only begun (Qwen 3.5 wants a question), it may take
+        // with what comes next: a warm-up renders nothing of it.
+        Err(error) if !request.generate && error.kind() == ErrorKind::InvalidValue => {
+            generic.nothing(vocabulary)?
+        }
+        printed => printed?,
+    };
 
     let lineage = parent.map(Node::lineage);
     let old: Vec<&Segment> = lineage.iter().flat_map(Lineage::segments).collect();
@@ -62,7 +67,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         script: &script,
         vocabulary,
         stops: profile.stop_token_ids(),
-        prompt: if request.generate { generic.prompt(thinking) } else { &[] },
+        prompt: if request.generate { generic.prompt(knobs.thinking) } else { &[] },
         old: &old[kept.segments..],
         all_old: kept.segments == 0,
         outputs: &outputs,
@@ -93,9 +98,9 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         rendered,
         leading: 0,
         before: Before::default(),
-        printed: true,
+        printed: !all.is_empty(),
         dropped: Dropped::Never,
-        thinking: (thinking, effort),
+        knobs,
         generate: request.generate,
         parallel_tool_calls: request.parallel_tool_calls,
         tail: Tail::Closed,

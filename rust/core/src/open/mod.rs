@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::chain::{Budget, Dropped, Extent, Imprint, Index, Meter, Node, Segment, Tape, View};
 use crate::error::{Error, Result, excerpt};
 use crate::family::Before;
-use crate::header::{Header, RawHeader, Thinking, ToolChoice};
+use crate::header::{Added, Header, Knobs, RawHeader, ToolChoice};
 use crate::item::{Item, parse_input};
 use crate::profile::Profile;
 use crate::token::{Origin, SpanKind};
@@ -37,6 +37,8 @@ pub struct OpenRequest<'a> {
     /// How much the model is to think: the API's word, `none` for not at all; None leaves it to the
     /// model.
     pub effort: Option<&'a str>,
+    /// How much it is to say: the API's word. Only where the template has a knob for it.
+    pub verbosity: Option<&'a str>,
     /// Whether the model is to speak; false for a warm-up.
     pub generate: bool,
     /// When a conversation that begins now began, in seconds since 1970; None asks the clock. Templates
@@ -56,8 +58,7 @@ struct Asked<'a> {
     meter: &'a Meter,
     /// When the conversation began.
     began: i64,
-    /// Whether and how much the model is to think.
-    thinking: Thinking,
+    knobs: Knobs,
     request: OpenRequest<'a>,
 }
 
@@ -94,7 +95,14 @@ impl Chains {
     /// # Errors
     /// The client's mistakes, each naming its parameter, before anything has changed.
     pub fn open(&self, parent: Option<&Node>, request: OpenRequest<'_>) -> Result<Turn> {
-        let mut items = parse_input(request.input)?;
+        let input = parse_input(request.input)?;
+        // Tools at the front of a conversation are the header's.
+        let is_front = |node: &Node| {
+            let count = node.item_count();
+            node.parts().leading == count
+                && node.items(0..count).iter().all(|item| item.is_instruction())
+        };
+        let (mut items, added) = input.settled(parent.is_none_or(is_front));
         let found = match (parent, request.scope) {
             (None, Some(scope)) => self.index.find(scope, &items),
             _ => None,
@@ -104,8 +112,12 @@ impl Chains {
             known_items = *known;
             items.drain(..known);
         }
+        // A conversation that was found again says itself which tools it has.
+        let header = match (&found, parent) {
+            (Some((node, _)), _) => self.header(Some(node), None, &added, request)?,
+            (None, parent) => self.header(parent, parent, &added, request)?,
+        };
         let parent = parent.or(found.as_ref().map(|(node, _)| node));
-        let header = self.header(parent, request)?;
         if parent.is_none() && items.is_empty() && request.generate {
             return Err(Error::missing_parameter("input"));
         }
@@ -130,16 +142,16 @@ impl Chains {
         };
         let (profile, meter) = (self.profile.as_ref(), self.index.meter());
         let began = parent.map(|node| node.parts().began).or(request.now).unwrap_or_else(now);
-        let thinking = profile.renderer().generic.thinking(request.effort)?;
-        let asked =
-            Asked { parent, header: &header, items: &items, meter, began, thinking, request };
-        let native = match profile.renderer().native.as_deref() {
+        let generic = &profile.renderer().generic;
+        let knobs = generic.knobs(request.effort, request.verbosity)?;
+        let asked = Asked { parent, header: &header, items: &items, meter, began, knobs, request };
+        let native = match profile.native() {
             Some(family) => native::open(profile, family, asked)?,
             None => None,
         };
         let opened = match native {
             Some(opened) => opened,
-            None => generic::open(profile, &profile.renderer().generic, asked)?,
+            None => generic::open(profile, generic, asked)?,
         };
         Ok(Turn::new(TurnParts {
             profile: Arc::clone(&self.profile),
@@ -158,11 +170,26 @@ impl Chains {
 
 impl Chains {
     /// The request's header: the parent's, or one that the scope has sent before, where its bytes are
-    /// the same. That costs a hash; only a new one is parsed.
-    fn header(&self, parent: Option<&Node>, request: OpenRequest<'_>) -> Result<Arc<Header>> {
+    /// the same. That costs a hash; only a new one is parsed. The tools that came as items are inherited
+    /// from `before`, and `added` to.
+    fn header(
+        &self,
+        parent: Option<&Node>,
+        before: Option<&Node>,
+        added: &Added,
+        request: OpenRequest<'_>,
+    ) -> Result<Arc<Header>> {
         let key = request.header.key();
-        if let Some(node) = parent.filter(|node| node.parts().header.key == key) {
-            return Ok(Arc::clone(&node.parts().header));
+        let own = |node: &'_ Node| Arc::clone(&node.parts().header);
+        let inherited = before.map(own).filter(|header| !header.is_plain());
+        let same = |header: &Arc<Header>| {
+            header.key == key && added.is_empty() && (header.is_plain() || inherited.is_some())
+        };
+        if let Some(header) = parent.map(own).filter(same) {
+            return Ok(header);
+        }
+        if !added.is_empty() || inherited.is_some() {
+            return Header::parse_with(request.header, inherited.as_deref(), added);
         }
         let Some(scope) = request.scope else { return Header::parse(request.header) };
         if let Some(known) = self.index.header(scope, &key) {

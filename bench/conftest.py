@@ -38,6 +38,7 @@ ROWS = pytest.StashKey[list[dict[str, Any]]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", action="store_true", help="write bench/record/DATE-MACHINE.csv")
     parser.addoption("--push-example", type=Path, help="rust/core/examples/push.rs, built")
+    parser.addoption("--part", default="", help="a word for its name where not all is measured")
     parser.addoption("--load", default="", help="what else ran meanwhile, for the record")
 
 
@@ -80,7 +81,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for line in (*_turns([row for row in rows if "history_tokens" in row]), *_pushes(rows)):
         write(line)
     if config.getoption("--record"):
-        write(f"written: {_write(rows, config.getoption('--load'))}")
+        path = _write(rows, part=config.getoption("--part"), load=config.getoption("--load"))
+        write(f"written: {path}")
 
 
 def _turns(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -110,10 +112,10 @@ def _pushes(rows: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{row['contender']}, {row['push_ids']} a push: {row['us_per_token']} µs a token"
 
 
-def _write(rows: list[dict[str, Any]], load: str) -> Path:
+def _write(rows: list[dict[str, Any]], *, part: str, load: str) -> Path:
     date = dt.datetime.now(dt.UTC).date().isoformat()
     machine = re.sub(r"\W+", "-", _cpu()).strip("-").lower()
-    path = RECORD / f"{date}-{machine}.csv"
+    path = RECORD / ("-".join(filter(None, (date, machine, part))) + ".csv")
     RECORD.mkdir(exist_ok=True)
     setting = {
         "date": date,

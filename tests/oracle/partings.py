@@ -92,6 +92,11 @@ def empty_reasoning(asked: Asked) -> bool:
     return any(m.get("reasoning_content") == "" and "</think>" in m["content"] for m in asked.chat)
 
 
+def thinks_in_text(asked: Asked) -> bool:
+    """Templates take what stands before it for reasoning; `renderers` does not always."""
+    return any(m["role"] == "assistant" and "</think>" in m["content"] for m in asked.chat)
+
+
 def empty_answer(asked: Asked) -> bool:
     """vLLM drops an empty answer, and the `# Instructions` of an empty developer's message."""
     empty = (m["role"] for m in asked.chat if not m["content"] and not m.get("tool_calls"))
@@ -143,6 +148,7 @@ SYSTEMS: Partings = {"several system messages": several_systems}
 UNASKED: Partings = {"a conversation in which nobody asks": nobody_asks}
 CALLS: Partings = {"several calls in one message": several_calls}
 SPELLED: Partings = {"arguments spelled otherwise than Python's": spelled_otherwise}
+THINKS: Partings = {"a `</think>` in an answer's text": thinks_in_text}
 EMPTY: Partings = {"empty reasoning beside a `</think>`": empty_reasoning}
 DEEPSEEK: Partings = {
     "an answer behind an answer": answer_behind_answer,

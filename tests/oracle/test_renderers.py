@@ -17,7 +17,7 @@ import pytest
 from oracle import generic, naive, templates, vocabulary
 from oracle.comparing import RefusedError, compare
 from oracle.generic import Template
-from oracle.partings import CALLS, EMPTY, FIRST, OBJECTS, SPELLED, SYSTEMS, UNASKED
+from oracle.partings import CALLS, FIRST, OBJECTS, SPELLED, SYSTEMS, THINKS, UNASKED
 from oracle.vllm import ORACLES
 from talking import profile_of
 
@@ -48,10 +48,10 @@ MODELS = {
         "Qwen3Renderer",
         "qwen3",
         "llama.cpp/Qwen-Qwen3-0.6B",
-        partings=(OBJECTS, SPELLED, EMPTY),
+        partings=(THINKS,),
     ),
     "Qwen 3.6": Model(
-        "qwen36", "Qwen36Renderer", "qwen3", "trl/qwen3_6", partings=(OBJECTS, UNASKED)
+        "qwen36", "Qwen36Renderer", "qwen3", "trl/qwen3_6", partings=(OBJECTS, UNASKED, THINKS)
     ),
     "Qwen 3.8": Model("qwen38", "Qwen38Renderer", "qwen3", "trl/qwen3_8"),
     "Llama 3.1": Model(
@@ -59,9 +59,11 @@ MODELS = {
         "Llama3Renderer",
         "llama3.1-named",
         "llama.cpp/meta-llama-Llama-3.1-8B-Instruct",
-        partings=(OBJECTS, FIRST, SYSTEMS),
+        partings=(OBJECTS, SPELLED, FIRST, SYSTEMS),
     ),
-    "GLM 4.5": Model("glm45", "GLM45Renderer", "glm", "trl/glm4moe", partings=(OBJECTS, CALLS)),
+    "GLM 4.5": Model(
+        "glm45", "GLM45Renderer", "glm", "trl/glm4moe", partings=(OBJECTS, CALLS, THINKS)
+    ),
 }
 
 

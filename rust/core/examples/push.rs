@@ -9,6 +9,7 @@
 //! the rounds, in microseconds for all ids. `make bench` records it.
 
 use std::error::Error;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ const TOOLS: &[u8] = br#"[{"type":"function","name":"write_file","parameters":{"
 const TEXT: &str = include_str!("../../../docs/architecture.md");
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("model,says,push_ids,ids,median_us,min_us,q1_us,q3_us");
+    let mut csv = std::io::stdout().lock();
+    writeln!(csv, "model,says,push_ids,ids,median_us,min_us,q1_us,q3_us")?;
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     for named in arguments.chunks(2) {
         let [model, folder] = named else { return Err("a name without a folder".into()) };
@@ -39,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for size in PUSHES {
                 let request = OpenRequest { effort: effort(says), ..request() };
                 let [median, min, q1, q3] = rounds(&chains, request, &ids, size)?.map(in_us);
-                println!("{model},{says},{size},{},{median},{min},{q1},{q3}", ids.len());
+                writeln!(csv, "{model},{says},{size},{},{median},{min},{q1},{q3}", ids.len())?;
             }
         }
     }

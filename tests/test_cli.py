@@ -21,6 +21,7 @@ import turnwire
 from child import Child
 from oracle import vocabulary
 from running import connect
+from turnwire._core import Profile
 from turnwire.cli import commands, demo
 from turnwire.cli import serve as serving
 from turnwire.cli.tools import SAMPLE, FolderTools
@@ -289,6 +290,46 @@ def test_check_ends_in_1_when_there_is_a_doubt(command, tmp_path):
     assert "requests with tools are refused" in output
     assert "none: only a limit would end a turn" in output
     assert command("check", "--tokenizer", str(tmp_path / "nowhere"))[0] == 1
+
+
+def test_check_asks_an_engine(command):
+    from engine.running_sim import RunningSim  # noqa: PLC0415 -- needs the core
+    from server.test_agreement import qwen3_template, renderer  # noqa: PLC0415
+
+    profile = Profile.load(str(vocabulary.qwen3_path()))
+    wrong = qwen3_template().replace("<tool_response>", "<tool_reply>")
+    for template, expected in ((None, 0), (wrong, 1)):
+        sim = RunningSim(profile, render=renderer(template))
+        try:
+            folder = str(vocabulary.qwen3_path())
+            code, output, _ = command("check", "--tokenizer", folder, "--engine", sim.url)
+        finally:
+            sim.stop()
+        assert code == expected, output
+        assert "its tokenizer, on 17 texts" in output or expected
+    assert "tool_reply" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--vllm-url", "http://x", "--sglang-url", "http://y"], "Only one engine samples"),
+        (["--vllm-url", "http://x", "--engine", "sim"], "Only one engine samples"),
+        (["--vllm-url", "x:8000"], "engine.url"),
+        (["--llamacpp-url", "http://127.0.0.1:9"], "Set model.tokenizer"),
+    ],
+)
+def test_engines_elsewhere_are_named_by_their_flag(command, arguments, words):
+    code, _, errors = command("serve", "--port", "0", *arguments)
+    assert code == 1
+    assert words in errors
+
+
+def test_flags_name_kind_and_url(command):
+    code, output, _ = command("serve", "--print-config", "--sglang-url", "http://gpu:30000")
+    assert code == 0
+    assert 'kind = "sglang"' in output
+    assert 'url = "http://gpu:30000"' in output
 
 
 def test_dump_shows_a_responses_spans(command, serve):

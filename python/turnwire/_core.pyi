@@ -37,7 +37,6 @@ __all__ = [
     "Profile",
     "Span",
     "TokenBuffer",
-    "ToolCallConstraint",
     "Turn",
     "__version__",
 ]
@@ -99,20 +98,6 @@ class Delta:
     def name(self) -> str: ...
     @property
     def namespace(self) -> str | None: ...
-
-@final
-class ToolCallConstraint:
-    """What a forced ``tool_choice`` demands of the output; fields as in
-    :class:`turnwire.engine.base.ToolCallConstraint`."""
-
-    @property
-    def open(self) -> str: ...
-    @property
-    def close(self) -> str: ...
-    @property
-    def tools(self) -> list[tuple[str, bytes]]: ...
-    @property
-    def many(self) -> bool: ...
 
 @final
 class Profile:
@@ -274,7 +259,9 @@ class Turn:
     def open_micros(self) -> int:
         """How long ``open`` took, in microseconds."""
     @property
-    def constraint(self) -> ToolCallConstraint | None: ...
+    def constraint(self) -> tuple[str, str, list[tuple[str, bytes]], bool] | None:
+        """What a forced ``tool_choice`` demands of the output: the fields of
+        :class:`turnwire.engine.base.ToolCallConstraint`."""
     @property
     def new_content(self) -> list[str]:
         """The texts of the turn's new items, for classifiers."""
@@ -285,6 +272,9 @@ class Turn:
     @property
     def echo(self) -> tuple[bytes, bytes, bytes]:
         """The request's instructions, tools and tool choice as the Response object echoes them: JSON."""
+    @property
+    def may_think(self) -> bool:
+        """Whether the model may reason before it answers."""
     @property
     def may_call(self) -> bool:
         """Whether there are tools that the model may call."""

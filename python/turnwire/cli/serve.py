@@ -85,7 +85,7 @@ def announce(console: Console, config: Config, service: Service, port: int) -> N
 def _remark(config: Config) -> str:
     if config.engine.kind == "sim":
         return "  [yellow]sim: scripted answers, no model[/]"
-    if config.engine.gguf is None:
+    if config.engine.gguf is None and config.engine.url is None:
         return "  [yellow]demo model: expect weak answers[/]"
     return ""
 

@@ -159,8 +159,34 @@ class ModelSection(Section):
 class EngineSection(Section):
     """Who samples."""
 
-    kind: Literal["llamacpp", "sim"] = "llamacpp"
-    """`llamacpp`: llama.cpp in a child process. `sim`: scripted answers by a clock, no model."""
+    kind: Literal["llamacpp", "vllm", "sglang", "sim"] = "llamacpp"
+    """`llamacpp`: llama.cpp, in a child process unless there is a `url`. `vllm`, `sglang`: such a
+    server at `url`. `sim`: scripted answers by a clock, no model."""
+    url: Annotated[str, Field(pattern=r"^https?://[^/]")] | None = None
+    """Where the engine serves, such as `http://gpu-1:8000`. It then needs `model.tokenizer`."""
+    api_key: SecretStr | None = None
+    """Key that the engine at `url` wants."""
+    model: str | None = None
+    """The engine's own name for its model. Default: the first that it lists."""
+    priorities: bool = False
+    """Send priorities: warm-ups then yield to turns. vLLM must run with `--scheduling-policy
+    priority`, SGLang with `--enable-priority-scheduling`."""
+    cache_salt: Literal["organisation", "principal", "none"] = "organisation"
+    """Who may find whose tokens in the prefix cache of vLLM or SGLang, and notice by its speed.
+    `none`: everybody. There are no organisations yet: each API key stands for one of its own."""
+    cache_salt_secret: SecretStr | None = None
+    """What the salts are made from. Default: random at each start, which then finds nothing cached;
+    several turnwires share a cache if they share this."""
+    start_seconds: Seconds = 120.0
+    """How long the start waits for the engine at `url` to be ready."""
+    connect_seconds: Seconds = 5.0
+    """How long that engine may take to accept a connection."""
+    first_token_seconds: Seconds = 300.0
+    """How long it may take from there to the first token: it queues, and reads the prompt."""
+    silence_seconds: Seconds = 60.0
+    """How long it may be silent between two tokens; beyond it the turn fails."""
+    prompt_text_bytes: Bytes = 64 * MIB
+    """Prompts kept as JSON for that engine, so that each turn writes only what is new."""
     gguf: Path | None = None
     """Model file for llama.cpp. Default: the demo model, SmolLM2-135M-Instruct."""
     context_length: Count | None = None
@@ -173,6 +199,9 @@ class EngineSection(Section):
     """Threads of llama.cpp. Default: one on a machine of two cores, else half of the cores."""
     script: Path | None = None
     """JSON script of the sim's answers. Default: a built-in one."""
+    disagreement: Literal["refuse", "warn"] = "refuse"
+    """When the engine's own tokenizer or template gives other tokens than ours for the probes of
+    the start. `refuse`: the start fails. `warn`: only the log says so."""
     prewarm: bool = True
     """After a `generate: false` request, fill the engine's prefix cache in the background."""
 

@@ -23,7 +23,7 @@ from turnwire.protocol.frames import given
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from turnwire.protocol.frames import CreateRequest
+    from turnwire.protocol.frames import CreateRequest, TextFormat
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 
@@ -31,6 +31,7 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARIES = ("auto", "concise", "detailed")
 _CONTEXTS = ("auto", "current_turn", "all_turns")
 _VERBOSITIES = ("low", "medium", "high")
+_FORMAT_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _TEXT_FORMATS = ("text", "json_schema", "json_object")
 _TRUNCATIONS = ("auto", "disabled")
 _TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
@@ -156,11 +157,32 @@ def _check_choices(request: CreateRequest) -> None:
     if request.text is not None:
         _choice("text.verbosity", request.text.verbosity, _VERBOSITIES)
         if request.text.format is not None:
-            if request.text.format.type is None:
-                raise MissingParameterError(
-                    "Missing required parameter: 'text.format.type'.", param="text.format.type"
-                )
-            _choice("text.format.type", request.text.format.type, _TEXT_FORMATS)
+            _check_format(request.text.format)
+
+
+def _check_format(text_format: TextFormat) -> None:
+    _required("text.format.type", text_format.type)
+    _choice("text.format.type", text_format.type, _TEXT_FORMATS)
+    if text_format.type != "json_schema":
+        return
+    name = text_format.name
+    _required("text.format.name", name)
+    if name is not None and not _FORMAT_NAME.fullmatch(name):
+        raise InvalidValueError(
+            f"Invalid 'text.format.name': expected '{_FORMAT_NAME.pattern}'.",
+            param="text.format.name",
+        )
+    _required("text.format.schema", text_format.schema if given(text_format.schema) else None)
+    if not bytes(text_format.schema).startswith(b"{"):
+        raise InvalidValueError(
+            "Invalid type for 'text.format.schema': expected an object.",
+            param="text.format.schema",
+        )
+
+
+def _required(param: str, value: object | None) -> None:
+    if value is None:
+        raise MissingParameterError(f"Missing required parameter: '{param}'.", param=param)
 
 
 def _check_unserved(request: CreateRequest) -> None:
@@ -183,9 +205,6 @@ def _check_unserved(request: CreateRequest) -> None:
             raise _unserved(f"include[{index}]", "Log probabilities are not served.")
     if request.reasoning is not None and request.reasoning.mode not in {None, "standard"}:
         raise _unserved("reasoning.mode", "Only 'standard' is served.")
-    text_format = request.text.format if request.text is not None else None
-    if text_format is not None and text_format.type != "text":
-        raise _unserved("text.format.type", "Only 'text' is served.")
 
 
 def _enabled(raw: msgspec.Raw) -> bool:

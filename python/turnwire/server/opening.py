@@ -78,6 +78,7 @@ class Opening:
             turn = opening()
         try:
             self._check_tools(turn)
+            self._check_format(turn, request)
             self._check_room(turn, request)
         except BaseException:
             turn.abort()
@@ -121,6 +122,23 @@ class Opening:
         if tool_type not in self._told_of:
             self._told_of.add(tool_type)
             log.warning("left out of requests: hosted tools of type '%s'", tool_type)
+
+    def _check_format(self, turn: Turn, request: CreateRequest) -> None:
+        """Refuse JSON where it could not be enforced: behind reasoning, or beside calls."""
+        if request.json_schema is None or request.warm_up:
+            return
+        if turn.may_think:
+            raise UnsupportedParameterError(
+                "An answer in JSON cannot be enforced behind reasoning yet. Set "
+                "'reasoning.effort' to 'none', if this model can be asked not to reason.",
+                param="text.format",
+            )
+        if turn.may_call:
+            raise UnsupportedParameterError(
+                "An answer in JSON cannot be enforced beside tools yet, but with the 'tool_choice' "
+                "'none'.",
+                param="text.format",
+            )
 
     def _check_room(self, turn: Turn, request: CreateRequest) -> None:
         context, length = self._engine.context_length, len(turn.prompt)

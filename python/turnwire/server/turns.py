@@ -16,7 +16,13 @@ from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
-from turnwire.engine.base import EngineRequest, LastItem, Sampling, ToolCallConstraint
+from turnwire.engine.base import (
+    EngineRequest,
+    JsonConstraint,
+    LastItem,
+    Sampling,
+    ToolCallConstraint,
+)
 from turnwire.errors import (
     EngineError,
     InvariantError,
@@ -40,7 +46,8 @@ if TYPE_CHECKING:
 
     from turnwire._core import Delta, Node, Profile, Turn
     from turnwire.config import Config
-    from turnwire.engine.base import Engine, EngineOutput
+    from turnwire.engine.base import Constraint, Engine, EngineOutput
+    from turnwire.protocol.frames import CreateRequest
     from turnwire.server.admission import Admission
     from turnwire.store.base import Store
 
@@ -53,6 +60,9 @@ ENGINE_RESTART_SECONDS = 30.0
 """How long a turn waits for an engine that is not ready before it fails."""
 
 ENGINE_POLL_SECONDS = 0.05
+
+WARM_UP_PRIORITY = -1
+"""Nobody waits for a warm-up: it goes behind every turn."""
 
 
 @dataclass(slots=True)
@@ -84,6 +94,13 @@ class Running:
             output_tokens=self.turn.sampled,
             reasoning_tokens=self.turn.reasoning_tokens,
         )
+
+
+def _constraint(turn: Turn, request: CreateRequest) -> Constraint | None:
+    """Return what the output must be: a forced tool choice goes before the format of a text."""
+    if (forced := turn.constraint) is not None:
+        return ToolCallConstraint(*forced)
+    return None if request.json_schema is None else JsonConstraint(request.json_schema)
 
 
 class Turns:
@@ -283,7 +300,7 @@ class Turns:
 
     def _engine_request(self, running: Running, *, max_tokens: int) -> EngineRequest:
         turn, request = running.turn, running.exchange.request
-        constraint, last_item = turn.constraint, turn.last_item
+        last_item = turn.last_item
         return EngineRequest(
             request_id=running.response_id,
             prompt=memoryview(turn.prompt),
@@ -292,16 +309,11 @@ class Turns:
             sampling=Sampling(temperature=request.temperature, top_p=request.top_p).over(
                 self._sampling
             ),
-            constraint=constraint
-            and ToolCallConstraint(
-                open=constraint.open,
-                close=constraint.close,
-                tools=constraint.tools,
-                many=constraint.many,
-            ),
+            constraint=_constraint(turn, request),
             affinity=running.exchange.affinity,
             last_item=LastItem(*last_item) if last_item else None,
             cache_scope=running.exchange.principal.name,
+            priority=0 if max_tokens else WARM_UP_PRIORITY,
         )
 
     async def _remember(self, running: Running, node: Node, body: bytes) -> None:

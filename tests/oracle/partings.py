@@ -138,11 +138,11 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 OBJECTS: Partings = {"arguments that are no object": no_object}
-COMMON: Partings = {
-    **OBJECTS,
+WRITTEN: Partings = {
     "numbers that serde_json spells otherwise": numbers,
     "a tool without description or parameters": bare_tool,
 }
+COMMON: Partings = OBJECTS | WRITTEN
 FIRST: Partings = {"an answer that no question precedes": answer_first}
 SYSTEMS: Partings = {"several system messages": several_systems}
 UNASKED: Partings = {"a conversation in which nobody asks": nobody_asks}

@@ -14,7 +14,7 @@ import pytest
 
 from oracle import generic, naive, templates
 from oracle.comparing import RefusedError, compare
-from oracle.partings import DEEPSEEK, OBJECTS
+from oracle.partings import DEEPSEEK
 from oracle.vllm import ORACLES, VERSION
 from talking import profile_of
 
@@ -68,6 +68,6 @@ def test_prompts_are_deepseeks_encoders():
         template,
         profile_of(template, "compat"),
         lambda asked: template.vocabulary.encode_text(encoded(asked)),
-        partings=(OBJECTS, DEEPSEEK),
+        partings=(DEEPSEEK,),
         effort=lambda asked: "medium" if asked.thinking else "none",
     )

@@ -18,7 +18,7 @@ import pytest
 from oracle import templates, vllm, vocabulary
 from oracle.comparing import compare
 from oracle.generic import Template
-from oracle.partings import COMMON, CONTROLS, DEEPSEEK, EMPTY, HARMONY, SPELLED
+from oracle.partings import COMMON, CONTROLS, DEEPSEEK, EMPTY, HARMONY, SPELLED, WRITTEN
 from talking import profile_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ MODELS = {
     "Qwen 3.6": Model(
         "trl/qwen3_6", "qwen3", "qwen3_5", "qwen3_coder", partings=(COMMON, EMPTY), thinks=True
     ),
-    "Qwen 3.8": Model("trl/qwen3_8", "qwen3", "qwen3_5", "qwen3_coder", thinks=True),
+    "Qwen 3.8": Model(
+        "trl/qwen3_8", "qwen3", "qwen3_5", "qwen3_coder", partings=(WRITTEN,), thinks=True
+    ),
     "Devstral": Model(
         "llama.cpp/unsloth-mistral-Devstral-Small-2507",
         "tekken-v13",

@@ -56,7 +56,7 @@ class Renderer:
         self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
 
     def __enter__(self) -> Self:
-        for _ in range(600):
+        for _ in range(3000):
             if self._process.poll() is not None:
                 break
             try:

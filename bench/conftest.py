@@ -27,6 +27,8 @@ RATIOS = (
     ("minijinja + fastokens, segment cache", "turnwire extend"),
     ("minijinja + fastokens", "turnwire generic"),
     ("turnwire found", "msgspec parse"),
+    ("json.dumps", "prompt text"),
+    ("msgspec dump", "prompt text"),
 )
 """What the project claims, each side measured in the same run."""
 

@@ -65,7 +65,8 @@ def write_tokenizer(values: dict[str, object], folder: Path) -> None:
 
     Not what transformers makes of this GGUF, which gets digits beside spaces wrong.
     """
-    tokens, types, merges = (values[f"tokenizer.ggml.{n}"] for n in ("tokens", "token_type", "merges"))
+    names = ("tokens", "token_type", "merges")
+    tokens, types, merges = (values[f"tokenizer.ggml.{name}"] for name in names)
     tokenizer = Tokenizer(
         models.BPE(
             vocab={token: number for number, token in enumerate(tokens)},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -154,7 +156,7 @@ def facts(context_length: int, **sections: Any) -> str:
     service: Any = SimpleNamespace(
         admission=SimpleNamespace(model="demo"),
         engine=SimpleNamespace(name="llamacpp", context_length=context_length),
-        store=SimpleNamespace(name="memory"),
+        recall=SimpleNamespace(store=SimpleNamespace(name="memory")),
     )
     serving.announce(console, Config(**sections), service, 8787)
     return console.file.getvalue()
@@ -358,3 +360,32 @@ def test_dump_shows_a_responses_spans(command, serve):
     assert code == 1
     assert "resp_none" in errors
     assert "kept" in errors
+
+
+def test_serve_keeps_responses_in_a_file_unless_told_otherwise(command, monkeypatch):
+    _, printed, _ = command("serve", "--engine", "sim", "--print-config")
+    assert 'kind = "sqlite"' in printed
+    monkeypatch.setenv("TURNWIRE_STORE__KIND", "redis")
+    monkeypatch.setenv("TURNWIRE_STORE__URL", "redis://:SECRET-CANARY@localhost/0")
+    _, printed, _ = command("serve", "--engine", "sim", "--print-config")
+    assert 'kind = "redis"' in printed
+    assert 'kind = "sqlite"' not in printed
+    assert "SECRET-CANARY" not in printed
+
+
+def test_a_served_response_is_there_after_a_restart(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    served = [*SIM, "--model", "m", "--tokenizer", str(vocabulary.qwen3_path())]
+
+    def asked(url: str, body: bytes | None = None) -> Any:
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(url.replace("ws://", "http://"), body, headers)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    first = Child(*served)
+    made = asked(first.url(), json.dumps({"model": "m", "input": "KEPT"}).encode())
+    assert first.stop() == 0
+    second = Child(*served)
+    assert asked(f"{second.url()}/{made['id']}") == made
+    assert second.stop() == 0

@@ -174,6 +174,12 @@ class Node:
         """The type of every item of the chain, oldest first."""
     def tokens(self) -> TokenBuffer:
         """Prompt and sampled ids, flat (a copy when the node is no tip)."""
+    def export(self) -> bytes:
+        """Write what this turn brought, for a store: ``Chains.hydrate`` makes a Node of it again.
+
+        Costs what the turn brought, not its history. A turn whose past was found by what it says
+        (``Turn.known_items``) is written with all its items and without tokens, and stands alone.
+        Releases the GIL."""
     def spans(self) -> list[Span]: ...
 
 @final
@@ -193,6 +199,14 @@ class Chains:
         """Bytes of tokens, tapes and items of every chain, whoever holds it."""
     @property
     def profile(self) -> Profile: ...
+    def hydrate(self, parent: Node | None, blob: bytes) -> Node:
+        """Return the Node that ``Node.export`` wrote, behind the ``parent`` that it continued.
+
+        Two blobs one behind the other are a blob of two turns. Tokens are taken as they are where
+        they are of this profile; else the items are rendered again.
+
+        Raises InvalidValueError: at ``blob`` for bytes that are no export, at ``input`` for a
+        conversation that this profile's template refuses. Releases the GIL."""
     def open(
         self,
         parent: Node | None,

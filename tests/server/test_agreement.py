@@ -14,11 +14,12 @@ from oracle import vocabulary
 from turnwire import app as turnwire_app
 from turnwire._core import Profile
 from turnwire.config import Config
+from turnwire.engine.base import Sampling
 from turnwire.engine.llamacpp_remote import LlamaCppRemote
 from turnwire.engine.vllm import VllmEngine
 from turnwire.errors import ConfigError, ProfileError
 from turnwire.server.agreement import CALL, CONVERSATIONS, check_agreement
-from turnwire.server.parts import prompts_of
+from turnwire.server.parts import Parts, prompts_of
 
 
 def renderer(template: str | None = None):
@@ -97,6 +98,19 @@ async def test_one_that_only_warns(sim, profile, caplog):
     await app.shutdown()
     assert "a tool call and its output" in caplog.text
     assert "Served all the same (engine.disagreement)" in caplog.text
+
+
+async def test_where_both_read_one_file_a_template_only_warns(sim, profile, caplog):
+    """What llama.cpp makes of a template does not matter: only its ids must be ours."""
+    wrong = qwen3_template().replace("<tool_response>\\n", "<tool_response>")
+    engine = VllmEngine(sim(render=renderer(wrong)).url)
+    with caplog.at_level(logging.WARNING):
+        await Parts(profile, engine, Sampling(), one_file=True).start()
+    await engine.close()
+    assert "a tool call and its output" in caplog.text
+    other = Profile.load(str(vocabulary.smollm2_path()))
+    with pytest.raises(ProfileError, match="the engine encodes"):
+        await Parts(other, engine, Sampling(), one_file=True).start()
 
 
 async def test_what_the_engine_does_not_render_is_said_not_guessed(sim, profile, caplog):

@@ -99,6 +99,9 @@ def serve(
         for section, values in given.items()
     }
     settings = config.load(config_file, flags)
+    if settings.store.kind is None:
+        lasting = settings.store.model_copy(update={"kind": "sqlite"})
+        settings = settings.model_copy(update={"store": lasting})
     if print_config:
         Console().print(config.print_toml(settings), markup=False, highlight=False, soft_wrap=True)
         return

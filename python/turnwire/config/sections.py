@@ -174,7 +174,7 @@ class EngineSection(Section):
     cache_salt: Literal["organisation", "principal", "none"] = "organisation"
     """Who may find whose tokens in the prefix cache of vLLM or SGLang, and notice by its speed.
     `none`: everybody. There are no organisations yet: each API key stands for one of its own."""
-    cache_salt_secret: SecretStr | None = None
+    cache_salt_secret: Annotated[SecretStr, Field(min_length=MIN_KEY_LENGTH)] | None = None
     """What the salts are made from. Default: random at each start, which then finds nothing cached;
     several turnwires share a cache if they share this."""
     start_seconds: Seconds = 120.0
@@ -218,10 +218,28 @@ class ToolsSection(Section):
 class StoreSection(Section):
     """Where responses with `store: true` (the default) are kept."""
 
-    kind: Literal["memory"] = "memory"
-    """`memory`: this process only; a restart forgets all."""
+    kind: Literal["memory", "sqlite", "postgres", "redis"] | None = None
+    """`memory`: this process only; a restart forgets all. `sqlite`: a file. `postgres`, `redis` (or
+    Valkey, but no cluster): a database, which several servers may share; they need
+    `turnwire[postgres]` or `turnwire[redis]`. Default: `sqlite` for `turnwire serve`, `memory` for
+    an app that is mounted."""
+    path: Path | None = None
+    """The file of `sqlite`. Default: `turnwire/responses.sqlite3` in `$XDG_DATA_HOME`, else in
+    `~/.local/share`."""
+    url: SecretStr | None = None
+    """Where the database is: `postgresql://user:password@host/name`, or `redis://host:6379/0`."""
+    ttl_seconds: Annotated[int, Field(ge=0)] = 30 * 24 * 3600
+    """How long a response is kept; 0 keeps it for ever. OpenAI keeps them for 30 days."""
+    queue: Count = 1024
+    """Responses that may wait to be written while the database is down; beyond it, requests with
+    `store: true` get 503."""
+    queue_bytes: Bytes = 256 * MIB
+    """Bytes of such responses; beyond it the same."""
+    nodes: Count = 256
+    """Stored responses whose tokens stay in memory, ready to be continued; those of others are read
+    from the store."""
     max_responses: Count = 1024
-    """Responses kept; beyond it the least recently used one is forgotten."""
+    """Responses that `memory` keeps; beyond it the least recently used one is forgotten."""
 
 
 class MemorySection(Section):

@@ -114,6 +114,9 @@ CALL = Conversation(
     ),
 )
 
+OWN_CALLS = frozenset({"harmony"})
+"""Families whose calls are meant to differ from what the template prints (0014)."""
+
 AROUND = 12
 """Tokens that are shown on either side of a difference."""
 
@@ -166,7 +169,9 @@ async def check_templates(engine: Engine, profile: Profile, prompt_of: PromptOf)
     agreed = []
     for conversation in (*CONVERSATIONS, CALL):
         try:
-            if conversation is CALL and not await _shows_calls(engine):
+            if conversation is CALL and (
+                profile.family in OWN_CALLS or not await _shows_calls(engine)
+            ):
                 continue  # without a place for calls in the template, they are text of our own
             theirs = list(await engine.render(conversation.messages, ()))
             ours = prompt_of(msgspec.json.encode(conversation.items))

@@ -18,10 +18,10 @@ from turnwire.engine.sglang import SglangEngine
 from turnwire.engine.sim import Script, SimEngine
 from turnwire.engine.vllm import VllmEngine
 from turnwire.errors import ConfigError, ProfileError
-from turnwire.server.agreement import check_agreement
+from turnwire.server.agreement import check_templates, check_tokenizers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from turnwire.config import Config
@@ -39,23 +39,32 @@ class Parts:
     sampling: Sampling
     refuse: bool = True
     """Whether a disagreement between the two ends the start, or is only logged."""
+    one_file: bool = False
+    """Whether both read the same template: one that the engine runs otherwise is only logged."""
 
     async def start(self) -> None:
         """Start the engine, and see that it and the profile mean the same ids.
 
         Raises StartupError classes; the engine is closed then.
         """
+        engine, profile = self.engine, self.profile
         try:
-            await self.engine.start()
-            try:
-                await check_agreement(self.engine, self.profile, prompts_of(self.profile))
-            except ProfileError as error:
-                if self.refuse:
-                    raise
-                log.warning("%s Served all the same (engine.disagreement).", error.message)
+            await engine.start()
+            await _agree(check_tokenizers(engine, profile), refuse=self.refuse)
+            templates = check_templates(engine, profile, prompts_of(profile))
+            await _agree(templates, refuse=self.refuse and not self.one_file)
         except BaseException:
-            await self.engine.close()
+            await engine.close()
             raise
+
+
+async def _agree(checking: Awaitable[object], *, refuse: bool) -> None:
+    try:
+        await checking
+    except ProfileError as error:
+        if refuse:
+            raise
+        log.warning("%s Served all the same (engine.disagreement).", error.message)
 
 
 def build(
@@ -101,7 +110,13 @@ def build(
         )
     elif engine is None:
         engine = SimEngine(script, profile, model=config.model.name or "sim")
-    return Parts(profile, engine, sampling, refuse=config.engine.disagreement == "refuse")
+    return Parts(
+        profile,
+        engine,
+        sampling,
+        refuse=config.engine.disagreement == "refuse",
+        one_file=wants_llamacpp and tokenizer is None,
+    )
 
 
 def prompts_of(profile: Profile) -> Callable[[bytes], list[int]]:

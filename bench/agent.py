@@ -54,7 +54,7 @@ TOOLS = [
 
 @cache
 def profile() -> _core.Profile:
-    return _core.Profile.from_hf(str(vocabulary.qwen3_path()))
+    return _core.Profile.load(str(vocabulary.qwen3_path()))
 
 
 @cache

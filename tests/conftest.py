@@ -20,7 +20,7 @@ def profile() -> Profile:
     """Qwen3's vocabulary and template, loaded once."""
     from turnwire._core import Profile  # noqa: PLC0415 -- other tests do without the core
 
-    return Profile.from_hf(str(vocabulary.qwen3_path()))
+    return Profile.load(str(vocabulary.qwen3_path()))
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def base(name: str) -> _core.Profile:
     config = {key: config.get(key) for key in ("bos_token", "eos_token")}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(_PLAIN, encoding="utf-8")
-    return _core.Profile.from_hf(str(folder), trust="strict", verdicts=str(folder.parent))
+    return _core.Profile.load(str(folder), trust="strict", verdicts=str(folder.parent))
 
 
 def through_template(template: str) -> str:
@@ -58,13 +58,14 @@ def through_template(template: str) -> str:
 
 
 @cache
-def _under(name: str, template: str, trust: Any) -> _core.Profile:
-    return base(name).with_template(template, trust=trust)
+def _under(name: str, template: str, trust: Any, history: Any) -> _core.Profile:
+    return base(name).with_template(template, trust=trust, history=history)
 
 
 def profile_of(template: Template, trust: str) -> _core.Profile:
-    """A template's profile."""
-    return _under(template.vocabulary.name, template.text, trust)
+    """A template's profile; one that keeps reasoning, where the template is switched to that."""
+    history = "retain" if template.switches else "template"
+    return _under(template.vocabulary.name, template.text, trust, history)
 
 
 def raw(value: Any) -> bytes:

@@ -45,6 +45,7 @@ __all__ = [
 __version__: str
 
 Trust: TypeAlias = Literal["strict", "compat"]
+History: TypeAlias = Literal["template", "retain"]
 Kind: TypeAlias = Literal["cold", "extend", "fork", "rebase", "rewind"]
 
 @final
@@ -115,18 +116,24 @@ class Profile:
     """A model's tokenizer, template, family and capabilities; immutable, fingerprinted."""
 
     @staticmethod
-    def from_hf(path: str, *, trust: Trust = "strict", verdicts: str | None = None) -> Profile:
-        """From a folder with a vocabulary (``tokenizer.json``, else ``tekken.json``, else tiktoken's ranks,
-        else SentencePiece's ``tokenizer.model``) and a chat template (``tokenizer_config.json`` or
-        ``chat_template.jinja``). ``verdicts`` is a directory in which it is remembered that a vocabulary's
+    def load(
+        path: str,
+        *,
+        trust: Trust = "strict",
+        history: History = "template",
+        verdicts: str | None = None,
+    ) -> Profile:
+        """From a Hugging Face folder with a vocabulary (``tokenizer.json``, else ``tekken.json``, else
+        tiktoken's ranks, else SentencePiece's ``tokenizer.model``) and a chat template
+        (``tokenizer_config.json`` or ``chat_template.jinja``), or from a GGUF's metadata. ``history`` is
+        what becomes of earlier reasoning: what the template does by itself, or ``retain``, by the
+        template's own switch. ``verdicts`` is a directory in which it is remembered that a vocabulary's
         fast encoder has passed its probe: the next start is a second or two shorter. Raises
-        ProfileError."""
-    @staticmethod
-    def from_gguf(path: str, *, trust: Trust = "strict", verdicts: str | None = None) -> Profile:
-        """From a GGUF's metadata. Raises ProfileError, naming the pre-tokenizer kind when that is
-        not on the list of kinds known exactly. ``verdicts`` as in ``from_hf``."""
-    def with_template(self, template: str, *, trust: Trust = "strict") -> Profile:
-        """The same vocabulary under another chat template, or another trust. Raises ProfileError."""
+        ProfileError, naming the file and the reason; also where ``retain`` cannot be had."""
+    def with_template(
+        self, template: str, *, trust: Trust = "strict", history: History = "template"
+    ) -> Profile:
+        """The same vocabulary under another chat template, or other options. Raises ProfileError."""
     @property
     def name(self) -> str: ...
     @property
@@ -135,6 +142,9 @@ class Profile:
     @property
     def not_native(self) -> str | None:
         """Why no native renderer serves the template; None where one does."""
+    @property
+    def knows_verbosity(self) -> bool:
+        """Whether the template has a knob for how much is said."""
     @property
     def reads_calls(self) -> bool:
         """Whether the calls that the model makes are recognised in its output."""
@@ -205,6 +215,7 @@ class Chains:
         tool_choice: Buffer | None = None,
         parallel_tool_calls: bool = True,
         effort: str | None = None,
+        verbosity: str | None = None,
         generate: bool = True,
         scope: Buffer | None = None,
         now: int | None = None,
@@ -221,7 +232,8 @@ class Chains:
         conversation that begins here began, in seconds since 1970 (None: the clock's): what its
         template's clock shows in every turn. ``effort`` is ``reasoning.effort``: ``none`` asks the model
         not to think, and the others to think, as much as its template can say; None is the model's own
-        way. A change of it may change the header, and is a rebase then.
+        way. ``verbosity`` is ``text.verbosity``, for a template that has a knob for it. A change of
+        either may change the header, and is a rebase then.
 
         Raises RequestError classes that name the parameter, before anything has changed. Releases
         the GIL; may be called from any thread.

@@ -24,7 +24,7 @@ CHAT = (
 
 @cache
 def qwen3() -> _core.Profile:
-    return _core.Profile.from_hf(str(vocabulary.qwen3_path()))
+    return _core.Profile.load(str(vocabulary.qwen3_path()))
 
 
 def raw(value: Any) -> bytes:
@@ -57,7 +57,7 @@ def nested(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tokenizer]:
 def test_case_1_nested_specials_are_those_of_a_full_encode(nested, trust, template):
     """In content, where tokens meet, and as the template's own token. Oracle: ``tokenizers``."""
     folder, tokenizer = nested
-    profile = _core.Profile.from_hf(str(folder)).with_template(template, trust=trust)
+    profile = _core.Profile.load(str(folder)).with_template(template, trust=trust)
     bare = Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"added_tokens": []}))
     texts = ["〈|EOS|〉", "a〈|", "EOS|〉b", "〈|EOS", "|〉〈|", "〈|EOS|〉〈|EOS|〉"]
     chains, node, items = _core.Chains(profile), None, []

@@ -1,4 +1,4 @@
-"""``reasoning.effort``: what each template is told for it, and what it prints then.
+"""``reasoning.effort`` and ``text.verbosity``: what templates are told for them, and print then.
 
 What a template should be told is written down here by hand, from the templates' own texts; what it
 prints is jinja2's.
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oracle import generic, templates
+from oracle.generic import Template
 from talking import ASK, NOW, base, profile_of, raw
 from turnwire import _core
 from turnwire.errors import InvalidValueError, UnsupportedParameterError
@@ -90,3 +91,44 @@ def test_a_word_that_is_no_effort_is_refused():
     with pytest.raises(InvalidValueError) as error:
         prompt(_core.Chains(base("qwen3")), None, "probe")
     assert error.value.param == "reasoning.effort"
+
+
+# --- Verbosity: no template that could be had has a knob for it, so two are given one.
+
+SAYS_VERBOSITY = (
+    "{% if verbosity is defined %}<|im_start|>system\nSay: {{ verbosity }}<|im_end|>\n{% endif %}"
+)
+ASKS_FOR_VERBOSITY = "{% if verbosity is defined %}{{ verbosity }}{% endif %}"
+
+
+def with_knob(place: str, verbosity: str | None) -> Template:
+    shipped = templates.template("trl/qwen2_5")
+    text = SAYS_VERBOSITY + shipped.text if place == "header" else shipped.text + ASKS_FOR_VERBOSITY
+    switches = () if verbosity is None else (("verbosity", verbosity),)
+    return Template(f"qwen2_5, verbosity in the {place}", text, shipped.vocabulary, switches)
+
+
+@pytest.mark.parametrize("place", ["header", "prompt"])
+def test_verbosity_is_the_templates_and_pinned_in_the_chain(place):
+    profile = profile_of(with_knob(place, None), "strict")
+    assert profile.knows_verbosity
+    assert profile.family == "chatml"
+    chains, node, items = _core.Chains(profile), None, []
+    for verbosity in (None, "low", "low", "high", None):
+        items += ASK
+        expected = generic.encode(with_knob(place, verbosity), items, None, TOOLS, trust="strict")
+        turn = chains.open(node, raw(ASK), tools=raw(TOOLS), verbosity=verbosity, now=NOW)
+        assert turn.prompt.tolist() == expected
+        turn.abort()
+        warm = chains.open(
+            node, raw(ASK), tools=raw(TOOLS), verbosity=verbosity, now=NOW, generate=False
+        )
+        node = warm.commit()
+
+
+def test_a_template_without_the_knob_is_not_told():
+    template = templates.template("trl/qwen2_5")
+    profile = profile_of(template, "strict")
+    assert not profile.knows_verbosity
+    turn = _core.Chains(profile).open(None, raw(ASK), verbosity="low", now=NOW)
+    assert turn.prompt.tolist() == generic.encode(template, ASK, trust="strict")

@@ -337,7 +337,7 @@ def test_ranks_and_kimis_code(tmp_path: Path, trust, length):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "tiktoken.model").write_text("\n".join(ranks.lines(count)) + "\n")
     (tmp_path / "chat_template.jinja").write_text(templates.text_of(K2))
-    profile = Profile.from_hf(str(tmp_path), trust=trust)
+    profile = Profile.load(str(tmp_path), trust=trust)
     assert profile.family == "kimi"
     arguments = json.dumps({"text": "ab" * (length // 2)})
     items = [

@@ -43,8 +43,8 @@ each_trust = pytest.mark.parametrize("trust", TRUSTS)
 @cache
 def profile_of(name: str, trust: str) -> _core.Profile:
     if name == "qwen3":
-        return _core.Profile.from_hf(str(vocabulary.qwen3_path()), trust=trust)
-    return _core.Profile.from_gguf(str(vocabulary.smollm2_path()), trust=trust)
+        return _core.Profile.load(str(vocabulary.qwen3_path()), trust=trust)
+    return _core.Profile.load(str(vocabulary.smollm2_path()), trust=trust)
 
 
 def model_of(name: str) -> naive.Model:

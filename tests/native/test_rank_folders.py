@@ -60,7 +60,7 @@ def ranks_file() -> bytes:
 
 def test_tekken(tmp_path):
     known = ranks.Tekken.of(json.loads(ranks.TEKKEN.read_bytes()))
-    profile = Profile.from_hf(folder(tmp_path, {"tekken.json": ranks.TEKKEN.read_bytes()}, {}))
+    profile = Profile.load(folder(tmp_path, {"tekken.json": ranks.TEKKEN.read_bytes()}, {}))
     assert profile.encoder == "fastokens"
     assert profile.vocab_size == known.encoding.n_vocab + len(known.specials)
     assert profile.stop_token_ids == {known.specials.index("</s>")}
@@ -97,7 +97,7 @@ def test_any_ranks_at_all(tmp_path, seed):
         ],
     }
     known = ranks.Tekken.of(file)
-    profile = Profile.from_hf(folder(tmp_path, {"tekken.json": json.dumps(file).encode()}, {}))
+    profile = Profile.load(folder(tmp_path, {"tekken.json": json.dumps(file).encode()}, {}))
     texts = ["".join(numbers.choices("abé ", k=numbers.randrange(1, 30))) for _ in range(200)]
     same(profile, known.encode, texts)
 
@@ -107,7 +107,7 @@ def test_a_file_with_openais_name(tmp_path):
     end = encoding.eot_token
     config = {"eos_token": "<|endoftext|>", "added_tokens_decoder": entries({end: "<|endoftext|>"})}
     files = {"o200k_base.tiktoken": ranks.O200K.read_bytes()}
-    profile = Profile.from_hf(folder(tmp_path, files, config))
+    profile = Profile.load(folder(tmp_path, files, config))
     assert profile.stop_token_ids == {end}
     texts = awkward.texts(400)
     same(profile, lambda text: encoding.encode(text, disallowed_special=()), texts)
@@ -118,7 +118,7 @@ def test_a_file_with_openais_name(tmp_path):
 def test_the_first_qwens_folder(tmp_path):
     encoding = ranks.qwen(ranks.lines(RANKS))
     config = {"tokenizer_class": "QWenTokenizer", "eos_token": "<|im_end|>"}
-    profile = Profile.from_hf(folder(tmp_path, {"qwen.tiktoken": ranks_file()}, config))
+    profile = Profile.load(folder(tmp_path, {"qwen.tiktoken": ranks_file()}, config))
     assert profile.stop_token_ids == {RANKS + 2}
     for control in (False, True):
         # With added tokens on, no mark is tried that would compose with the `>` of one: see docs.
@@ -151,7 +151,7 @@ def kimi_folder(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def kimi_profile(kimi_folder) -> Profile:
-    return Profile.from_hf(kimi_folder)
+    return Profile.load(kimi_folder)
 
 
 def long_texts() -> list[str]:
@@ -206,7 +206,7 @@ def test_kimi_cuts_long_texts_where_its_code_does(kimi, kimi_profile):
 
 def test_a_kimi_chat_is_cut_like_the_whole_prompt(kimi, kimi_folder):
     """Law 4, where pieces are long: cuts are made only where counting begins anew."""
-    profile = Profile.from_hf(kimi_folder, trust="compat")
+    profile = Profile.load(kimi_folder, trust="compat")
     chains, node, text = Chains(profile), None, ""
     ask = "<|im_assistant|>assistant<|im_middle|>"
     for content in (
@@ -234,6 +234,6 @@ def test_a_kimi_chat_is_cut_like_the_whole_prompt(kimi, kimi_folder):
 )
 def test_unknown_code_is_refused_by_name(tmp_path, name, config, words):
     with pytest.raises(ProfileError) as caught:
-        Profile.from_hf(folder(tmp_path, {name: ranks_file()}, config))
+        Profile.load(folder(tmp_path, {name: ranks_file()}, config))
     assert f"{name}: it does not say how text is split into words" in str(caught.value)
     assert words in str(caught.value)

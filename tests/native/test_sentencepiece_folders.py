@@ -28,7 +28,7 @@ def profile_of(folder: Path, model: bytes, config: dict[str, Any] | None = None)
     (folder / "chat_template.jinja").write_text(
         "{% for m in messages %}{{ m.content }}{% endfor %}"
     )
-    return Profile.from_hf(str(folder))
+    return Profile.load(str(folder))
 
 
 def trained(**options: Any) -> bytes:

@@ -57,7 +57,7 @@ async def engine() -> AsyncIterator[LlamaCppEngine]:
 
 @pytest.mark.parametrize("control", [True, False])
 async def test_ids_equal_llama_cpps(engine: LlamaCppEngine, control: bool) -> None:
-    profile = Profile.from_gguf(str(vocabulary.smollm2_path()))
+    profile = Profile.load(str(vocabulary.smollm2_path()))
     assert profile.encoder == "fastokens"
     for text in texts():
         expected = await engine.tokenize(text, special=control)

@@ -95,6 +95,8 @@ class Template:
     name: str
     text: str
     vocabulary: Vocabulary
+    switches: tuple[tuple[str, Any], ...] = ()
+    """Further variables that it is always given."""
 
     @cached_property
     def _compiled(self) -> jinja2.Template:
@@ -128,6 +130,7 @@ class Template:
             "eos_token": self.vocabulary.eos,
             "strftime_now": datetime.fromtimestamp(now).strftime,  # noqa: DTZ006 (local, as theirs)
         }
+        variables |= dict(self.switches)
         if tools:
             variables["tools"] = tools
         if thinking is not None:

@@ -23,7 +23,7 @@ USAGE = Usage(input_tokens=40, cached_tokens=30, output_tokens=12, reasoning_tok
 TOOL = b'{"type":"function","name":"ls","description":null,"parameters":{},"strict":false}'
 
 
-def stream(*, stream_id: str | None = "a", body: bytes = b'{"model":"m","input":"hi"}'):
+def stream(*, stream_id: str | None = "a", body: bytes = b'{"model":"m","input":"hi"}', **more):
     ids = itertools.count(1)
     return ResponseStream(
         decode_create(body),
@@ -35,6 +35,7 @@ def stream(*, stream_id: str | None = "a", body: bytes = b'{"model":"m","input":
         store=True,
         echo_tools=b"[" + TOOL + b"]",
         echo_instructions=b'"Be terse."',
+        **more,
     )
 
 
@@ -284,10 +285,16 @@ def test_echo_of_the_request(oracle):
         "store": True,  # said by the server, not by the request
         "service_tier": "default",
         "reasoning": {"effort": "high", "summary": None},
-        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "text": {"format": {"type": "text"}, "verbosity": "medium"},  # what the model is told
     }
     del expected["input"]
     assert {key: echo[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(("has_verbosity", "echoed"), [(True, "low"), (False, "medium")])
+def test_verbosity_is_echoed_where_the_model_is_told_of_it(has_verbosity, echoed):
+    response, _ = begun(body=b'{"text": {"verbosity": "low"}}', has_verbosity=has_verbosity)
+    assert json.loads(response.response)["text"]["verbosity"] == echoed
 
 
 def test_effective_sampling_is_echoed_unless_asked():

@@ -34,7 +34,7 @@ NAMED = {"type": "function", "name": "word_count"}
 def server():
     path = vocabulary.smollm2_path()
     engine = LlamaCppEngine(path, model="sim-qwen3")  # the name that the client asks for
-    running = RunningServer(Profile.from_gguf(str(path)), {}, instead_of_sim=engine).start()
+    running = RunningServer(Profile.load(str(path)), {}, instead_of_sim=engine).start()
     yield running
     running.stop()
 

@@ -22,9 +22,14 @@ def check(
     trust: Annotated[
         Literal["strict", "compat"], typer.Option(help="Whether text may spell control tokens.")
     ] = "strict",
+    history: Annotated[
+        Literal["template", "retain"], typer.Option(help="Whether earlier reasoning stays.")
+    ] = "template",
 ) -> None:
     """Print what a model's files were found to be. Exit with 1 when there is a doubt."""
-    settings = config.load(None, {"model": {"tokenizer": tokenizer, "trust": trust}})
+    settings = config.load(
+        None, {"model": {"tokenizer": tokenizer, "trust": trust, "history": history}}
+    )
     profile = load_profile(settings, tokenizer)
     findings = profile.audit()
     table = Table(title=escape(f"{profile.name}: {profile.family}, {profile.vocab_size} tokens"))

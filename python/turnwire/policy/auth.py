@@ -12,7 +12,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from turnwire.config import HASHED_KEY_PREFIX
+from turnwire.config.sections import HASHED_KEY_PREFIX
 from turnwire.errors import AuthenticationError, OriginError
 
 if TYPE_CHECKING:

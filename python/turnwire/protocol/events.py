@@ -152,11 +152,13 @@ class ResponseObject:
         echo_tool_choice: bytes,
         temperature: float | None,
         top_p: float | None,
+        has_verbosity: bool,
     ) -> None:
         self._head = b'{"id":%b,"object":"response","created_at":%d,"status":"' % (
             encode(response_id),
             created_at,
         )
+        asked = request.verbosity if has_verbosity else None
         constant = {
             "background": False,
             "conversation": None,
@@ -176,10 +178,7 @@ class ResponseObject:
             "service_tier": "default",
             "store": store,
             "temperature": _first(request.temperature, temperature, 1.0),
-            "text": {
-                "format": {"type": "text"},
-                "verbosity": (request.text and request.text.verbosity) or "medium",
-            },
+            "text": {"format": {"type": "text"}, "verbosity": asked or "medium"},
             "tool_choice": msgspec.Raw(echo_tool_choice),
             "tools": msgspec.Raw(echo_tools),
             "top_logprobs": 0,

@@ -128,6 +128,11 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.reasoning.effort if self.reasoning is not None else None
 
     @property
+    def verbosity(self) -> str | None:
+        """``text.verbosity``, or None when it is the model's own."""
+        return self.text.verbosity if self.text is not None else None
+
+    @property
     def calls_in_parallel(self) -> bool:
         """``parallel_tool_calls`` with its default, true."""
         return self.parallel_tool_calls is not False

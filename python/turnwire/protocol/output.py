@@ -167,6 +167,7 @@ class ResponseStream:
     ``"msg_…"``; the prefixes are ``msg``, ``rs``, ``fc`` and ``ctc``. ``created_at`` is in seconds.
     ``stream_id`` is echoed on every event, and absent on the default lane (None). ``temperature``
     and ``top_p`` are what the engine uses when the request names none (default: the API's, 1).
+    Without ``has_verbosity`` the model cannot be told how much to say, and ``medium`` is echoed.
     """
 
     __slots__ = (
@@ -196,6 +197,7 @@ class ResponseStream:
         echo_tool_choice: bytes = b'"auto"',
         temperature: float | None = None,
         top_p: float | None = None,
+        has_verbosity: bool = False,
     ) -> None:
         self._object = ResponseObject(
             request,
@@ -208,6 +210,7 @@ class ResponseStream:
             echo_tool_choice=echo_tool_choice,
             temperature=temperature,
             top_p=top_p,
+            has_verbosity=has_verbosity,
         )
         self._new_id = new_id
         self._lane = lane_fragment(stream_id)

@@ -68,6 +68,7 @@ class Opening:
             tool_choice=request.tool_choice or None,
             parallel_tool_calls=request.calls_in_parallel,
             effort=request.effort,
+            verbosity=request.verbosity,
             generate=not request.warm_up,
             scope=self._scope(exchange),
         )

@@ -85,8 +85,12 @@ def build(
 
 def load_profile(config: Config, path: Path) -> Profile:
     """Load a vocabulary and template from a Hugging Face folder or a GGUF. Raises ProfileError."""
-    load = Profile.from_hf if path.is_dir() else Profile.from_gguf
-    return load(str(path), trust=config.model.trust, verdicts=str(cache_directory() / "encoders"))
+    return Profile.load(
+        str(path),
+        trust=config.model.trust,
+        history=config.model.history,
+        verdicts=str(cache_directory() / "encoders"),
+    )
 
 
 def _given(path: Path | None) -> Path:

@@ -167,6 +167,7 @@ class Turns:
             store=request.stored,
             temperature=self._all_sampling.temperature,
             top_p=self._all_sampling.top_p,
+            has_verbosity=self._profile.knows_verbosity,
         )
         voice = Voice(stream, exchange, interval=self._keep_alive)
         node: Node | None = None

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::shortened;
 use crate::family::generic::{Conversation, Generic, Systems};
-use crate::header::{Header, RawHeader};
+use crate::header::{Header, Knobs, RawHeader};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
 
@@ -211,8 +211,7 @@ fn stability(profile: &Profile, generic: &Generic, items: &[Item]) -> (Verdict, 
                 items: &items[..count],
                 runs: std::slice::from_ref(&(0..count)),
                 generate,
-                thinking: true,
-                effort: None,
+                knobs: Knobs::thinking(true),
                 now: 0,
             },
             profile.vocabulary(),

@@ -59,6 +59,6 @@ pub mod turn;
 pub use chain::{Budget, Node, View};
 pub use error::{Error, ErrorKind, Result};
 pub use open::{Chains, OpenRequest};
-pub use profile::{Profile, Trust};
+pub use profile::{History, Options, Profile, Trust};
 pub use token::{Origin, Span, SpanKind, TokenId};
 pub use turn::{Constraint, Kind, Told, Turn};

@@ -8,14 +8,15 @@ use crate::error::{Error, Result};
 use crate::family::generic::{Generic, Template};
 use crate::family::render::{IdSink, Sink};
 use crate::family::{Answer, Format, Renderer, native};
-use crate::load::{self, Source};
+use crate::load::Source;
 use crate::token::TokenId;
 use crate::tokenizer::{Piece, Place, Vocabulary};
 
 /// Whether text may spell control tokens (D2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Trust {
     /// Content is encoded with added-token matching off: nobody can forge a control token.
+    #[default]
     Strict,
     /// Content is encoded as the reference tokenizer would: bit-equal to servers that render to
     /// text first.
@@ -45,47 +46,103 @@ impl FromStr for Trust {
     }
 }
 
+/// What becomes of earlier reasoning in history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum History {
+    /// What the template does with it when nobody says anything.
+    #[default]
+    Template,
+    /// It stays, by the template's own switch: no question rewrites the prompt.
+    Retain,
+}
+
+impl History {
+    /// The setting's word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Template => "template",
+            Self::Retain => "retain",
+        }
+    }
+}
+
+impl FromStr for History {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word {
+            "template" => Ok(Self::Template),
+            "retain" => Ok(Self::Retain),
+            other => {
+                Err(Error::profile(format!("history is 'template' or 'retain', not '{other}'")))
+            }
+        }
+    }
+}
+
+/// What a profile's owner chooses of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Options {
+    /// Whether text may spell control tokens.
+    pub trust: Trust,
+    /// What becomes of earlier reasoning.
+    pub history: History,
+}
+
+impl Options {
+    /// By the settings' words.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Profile`] for others.
+    pub fn parse(trust: &str, history: &str) -> Result<Self> {
+        Ok(Self { trust: trust.parse()?, history: history.parse()? })
+    }
+}
+
 /// A model's tokenizer, template and family. Immutable; share it in an `Arc`.
 pub struct Profile {
     source: Source,
     renderer: Renderer,
     /// Why no native renderer serves; none where one does.
     not_native: Option<String>,
-    trust: Trust,
+    options: Options,
     stop_token_ids: Vec<TokenId>,
     fingerprint: [u8; 32],
 }
 
 impl Profile {
-    /// From a Hugging Face folder. `verdicts` is a directory in which it is remembered that the fast
-    /// encoder of a vocabulary has passed its probe, which saves loading the reference (D6).
+    /// From a Hugging Face folder, or from a GGUF's metadata (its tensors are not read). `verdicts` is
+    /// a directory in which it is remembered that the fast encoder of a vocabulary has passed its probe,
+    /// which saves loading the reference (D6).
     ///
     /// # Errors
     /// [`crate::ErrorKind::Profile`].
-    pub fn from_hf(directory: &Path, trust: Trust, verdicts: Option<&Path>) -> Result<Self> {
-        Self::new(load::hf::load_with(directory, verdicts)?, trust)
-    }
-
-    /// From a GGUF's metadata; its tensors are not read. `verdicts` as in
-    /// [`from_hf`](Self::from_hf).
-    ///
-    /// # Errors
-    /// [`crate::ErrorKind::Profile`].
-    pub fn from_gguf(path: &Path, trust: Trust, verdicts: Option<&Path>) -> Result<Self> {
-        Self::new(load::gguf::load_with(path, verdicts)?, trust)
+    pub fn load(path: &Path, options: Options, verdicts: Option<&Path>) -> Result<Self> {
+        Self::new(Source::load(path, verdicts)?, options)
     }
 
     /// Chooses the renderer by what the template prints: a family's own where it prints the same and
     /// prompts may be cut at its control tokens, else the template itself.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Profile`] when the template cannot be run at all.
-    pub fn new(source: Source, trust: Trust) -> Result<Self> {
-        let compat = trust == Trust::Compat;
-        let template =
+    /// [`crate::ErrorKind::Profile`] when the template cannot be run at all, or cannot be made to keep
+    /// the reasoning that is to be kept.
+    pub fn new(source: Source, options: Options) -> Result<Self> {
+        let compat = options.trust == Trust::Compat;
+        let mut template =
             Template::new(&source.template, &source.bos_token, &source.eos_token, !compat)?;
+        if options.history == History::Retain {
+            template.keep_reasoning();
+        }
         let vocabulary = source.vocabulary.as_ref();
         let generic = Generic::learn(template, vocabulary, compat)?;
+        if options.history == History::Retain && !generic.keeps_reasoning() {
+            return Err(Error::profile(
+                "history is 'retain', but this model's chat template takes earlier reasoning out, and has no \
+                 switch against that",
+            ));
+        }
         let (native, not_native) = match native::choose(&generic, vocabulary, compat) {
             Ok(family) => (Some(family), None),
             Err(reason) => (None, Some(format!("{reason:#}"))),
@@ -108,21 +165,22 @@ impl Profile {
             source.bos_token.as_bytes(),
             source.eos_token.as_bytes(),
             renderer.format().name().as_bytes(),
-            trust.as_str().as_bytes(),
+            options.trust.as_str().as_bytes(),
+            options.history.as_str().as_bytes(),
         ] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
         let fingerprint = *hasher.finalize().as_bytes();
-        Ok(Self { source, renderer, not_native, trust, stop_token_ids, fingerprint })
+        Ok(Self { source, renderer, not_native, options, stop_token_ids, fingerprint })
     }
 
-    /// The same vocabulary under another template, or another trust.
+    /// The same vocabulary under another template, or other options.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn with_template(&self, template: &str, trust: Trust) -> Result<Self> {
-        Self::new(Source { template: template.to_owned(), ..self.source.clone() }, trust)
+    pub fn with_template(&self, template: &str, options: Options) -> Result<Self> {
+        Self::new(Source { template: template.to_owned(), ..self.source.clone() }, options)
     }
 
     /// The model's own name for itself.
@@ -158,7 +216,7 @@ impl Profile {
     /// Whether text may spell control tokens.
     #[must_use]
     pub fn trust(&self) -> Trust {
-        self.trust
+        self.options.trust
     }
 
     /// Ids that end a turn, sorted.
@@ -209,7 +267,7 @@ impl Profile {
     /// A sink for one render.
     #[must_use]
     pub fn sink(&self) -> IdSink<'_> {
-        IdSink::new(&self.source.vocabulary, self.trust == Trust::Compat)
+        IdSink::new(&self.source.vocabulary, self.options.trust == Trust::Compat)
     }
 
     /// The ids of what `write` renders.

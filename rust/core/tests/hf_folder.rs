@@ -11,7 +11,7 @@ use std::path::Path;
 use folder::Folder;
 use serde_json::{Value, json};
 use texts::{encode, fetched};
-use turnwire_core::{Error, ErrorKind, Profile, Trust, load};
+use turnwire_core::{Error, ErrorKind, Options, Profile, load};
 
 fn tokenizer() -> Value {
     let special = |id: u32, content: &str| {
@@ -205,7 +205,7 @@ fn a_template_may_print_arguments_as_json() {
             ("tokenizer.json", json!(tokenizer)),
             ("chat_template.jinja", json!(template.replace(from, to))),
         ]);
-        let profile = Profile::from_hf(&folder.0, Trust::Strict, None).unwrap();
+        let profile = Profile::load(&folder.0, Options::default(), None).unwrap();
         (profile.format().name().to_owned(), profile.not_native().unwrap_or_default().to_owned())
     };
     let choice = "{%- if tool_call.arguments is string %}";

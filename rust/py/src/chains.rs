@@ -70,8 +70,8 @@ impl Chains {
 
     #[pyo3(signature = (
         parent, input, *, instructions = None, tools = None, tool_choice = None,
-        parallel_tool_calls = true, effort = None, generate = true, scope = None,
-        now = None
+        parallel_tool_calls = true, effort = None, verbosity = None, generate = true,
+        scope = None, now = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python signature")]
     fn open(
@@ -84,6 +84,7 @@ impl Chains {
         tool_choice: Option<&Bound<'_, PyAny>>,
         parallel_tool_calls: bool,
         effort: Option<&str>,
+        verbosity: Option<&str>,
         generate: bool,
         scope: Option<&Bound<'_, PyAny>>,
         now: Option<i64>,
@@ -105,6 +106,7 @@ impl Chains {
                 },
                 parallel_tool_calls,
                 effort,
+                verbosity,
                 generate,
                 now,
                 scope: scope.as_ref(),

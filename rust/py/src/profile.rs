@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use serde::Deserialize;
 use turnwire_core::audit::audit;
 use turnwire_core::family::Answer;
-use turnwire_core::{Error, View};
+use turnwire_core::{Options, View};
 
 use crate::buffer::{self, TokenBuffer};
 use crate::error::detached;
@@ -16,47 +15,34 @@ use crate::error::detached;
 #[pyclass(frozen, module = "turnwire._core")]
 pub(crate) struct Profile(pub(crate) Arc<turnwire_core::Profile>);
 
-type Verdicts = Option<PathBuf>;
-
-/// The JSON of `encode_output`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Output {
-    reasoning: Option<String>,
-    text: Option<String>,
-    #[serde(default)]
-    calls: Vec<Call>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Call {
-    name: String,
-    arguments: String,
-}
-
 #[pymethods]
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts arguments into values")]
 impl Profile {
     #[staticmethod]
-    #[pyo3(signature = (path, *, trust = "strict", verdicts = None))]
-    fn from_hf(py: Python<'_>, path: PathBuf, trust: &str, verdicts: Verdicts) -> PyResult<Self> {
-        let verdicts = verdicts.as_deref();
-        detached(py, || turnwire_core::Profile::from_hf(&path, trust.parse()?, verdicts))
-            .map(|profile| Self(Arc::new(profile)))
+    #[pyo3(signature = (path, *, trust = "strict", history = "template", verdicts = None))]
+    fn load(
+        py: Python<'_>,
+        path: PathBuf,
+        trust: &str,
+        history: &str,
+        verdicts: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        detached(py, || {
+            let options = Options::parse(trust, history)?;
+            turnwire_core::Profile::load(&path, options, verdicts.as_deref())
+        })
+        .map(|profile| Self(Arc::new(profile)))
     }
 
-    #[staticmethod]
-    #[pyo3(signature = (path, *, trust = "strict", verdicts = None))]
-    fn from_gguf(py: Python<'_>, path: PathBuf, trust: &str, verdicts: Verdicts) -> PyResult<Self> {
-        let verdicts = verdicts.as_deref();
-        detached(py, || turnwire_core::Profile::from_gguf(&path, trust.parse()?, verdicts))
-            .map(|profile| Self(Arc::new(profile)))
-    }
-
-    #[pyo3(signature = (template, *, trust = "strict"))]
-    fn with_template(&self, py: Python<'_>, template: &str, trust: &str) -> PyResult<Self> {
-        detached(py, || self.0.with_template(template, trust.parse()?))
+    #[pyo3(signature = (template, *, trust = "strict", history = "template"))]
+    fn with_template(
+        &self,
+        py: Python<'_>,
+        template: &str,
+        trust: &str,
+        history: &str,
+    ) -> PyResult<Self> {
+        detached(py, || self.0.with_template(template, Options::parse(trust, history)?))
             .map(|profile| Self(Arc::new(profile)))
     }
 
@@ -111,6 +97,11 @@ impl Profile {
         Ok(pyo3::types::PyFrozenSet::new(py, ids)?.into_any())
     }
 
+    #[getter]
+    fn knows_verbosity(&self) -> bool {
+        self.0.renderer().generic.verbosity("low").is_some()
+    }
+
     fn audit(&self, py: Python<'_>) -> Vec<(&'static str, &'static str, String)> {
         let findings = py.detach(|| audit(&self.0));
         findings
@@ -140,15 +131,6 @@ impl Profile {
     fn encode_output(&self, output: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         let py = output.py();
         let output = buffer::bytes(output)?;
-        detached(py, || {
-            let output: Output = serde_json::from_slice(&output).map_err(|error| {
-                Error::invalid_value("output", format!("Not an answer: {error}."))
-            })?;
-            self.0.encode_answer(&Answer {
-                reasoning: output.reasoning,
-                text: output.text,
-                calls: output.calls.into_iter().map(|call| (call.name, call.arguments)).collect(),
-            })
-        })
+        detached(py, || self.0.encode_answer(&Answer::parse(&output)?))
     }
 }

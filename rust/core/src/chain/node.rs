@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::chain::{Before, Dropped, End, Fingerprint, Held, Meter, Segment, Tape, View};
-use crate::header::{Header, Thinking};
+use crate::header::{Header, Knobs};
 use crate::item::Item;
 
 /// How a node's tokens end, and so what the next turn must emit first.
@@ -55,8 +55,8 @@ pub struct NodeParts {
     pub printed: bool,
     /// The soonest that any segment's reasoning is dropped.
     pub dropped: Dropped,
-    /// Whether and how much the model was to think.
-    pub thinking: Thinking,
+    /// How the model was to speak.
+    pub knobs: Knobs,
     /// When the conversation began, in seconds since 1970: what its template's clock shows.
     pub began: i64,
     /// The flat tokens, for the turn that extends this one.

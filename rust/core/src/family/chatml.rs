@@ -200,9 +200,16 @@ impl ChatMl {
     }
 
     fn think(&self, reasoning: &str, sink: &mut dyn Sink) {
-        if let Some(Markers { open, close }) = &self.think {
+        if let Some(Markers { open, .. }) = &self.think {
             sink.marker(open);
             sink.text("\n");
+        }
+        self.thought(reasoning, sink);
+    }
+
+    /// Reasoning behind its opening.
+    fn thought(&self, reasoning: &str, sink: &mut dyn Sink) {
+        if let Some(Markers { close, .. }) = &self.think {
             sink.text(reasoning);
             sink.text("\n");
             sink.marker(close);
@@ -262,7 +269,11 @@ impl Format for ChatMl {
                     format!("Models of the family '{}' do not reason.", self.name),
                 ));
             }
-            self.think(reasoning, sink);
+            if self.prompt_opens_think {
+                self.thought(reasoning, sink);
+            } else {
+                self.think(reasoning, sink);
+            }
         }
         self.say(answer.text.as_deref().unwrap_or_default(), &answer.calls, sink);
         sink.marker(&self.close);

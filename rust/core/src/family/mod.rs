@@ -14,6 +14,7 @@ use crate::header::Header;
 use crate::item::Role;
 use crate::token::TokenId;
 
+mod answer;
 pub mod chatml;
 pub mod deepseek;
 mod foreign;
@@ -31,6 +32,7 @@ pub mod probe;
 pub mod render;
 pub mod tagged;
 
+pub use answer::Answer;
 use generic::Generic;
 use render::{Group, Message, NOT_SHOWN, Sink};
 
@@ -126,17 +128,6 @@ pub enum Calls {
     Forced,
     /// `tool_choice` is `none`: whatever the model says is text.
     Forbidden,
-}
-
-/// An answer, as a model of the family would sample it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// What it thinks first.
-    pub reasoning: Option<String>,
-    /// What it says.
-    pub text: Option<String>,
-    /// (name, raw arguments) of the functions that it calls.
-    pub calls: Vec<(String, String)>,
 }
 
 /// What a model's output is read with, however its prompts are rendered.

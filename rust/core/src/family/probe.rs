@@ -14,7 +14,7 @@ use crate::family::render::{
     Group, HEADER_QUESTION, Message, Sink, call_among, group, header_ends, shows,
 };
 use crate::family::{Before, Family, Last, Shown};
-use crate::header::{Header, RawHeader};
+use crate::header::{Header, Knobs, RawHeader};
 use crate::item::{Item, Role};
 use crate::tokenizer::Vocabulary;
 
@@ -31,19 +31,21 @@ const AS_OBJECT: &str =
 pub fn agree(family: &dyn Family, generic: &Generic, vocabulary: &Vocabulary) -> Result<()> {
     let arguments = if generic.ways().arguments_as_text { AS_TEXT } else { AS_OBJECT };
     let mut taken = false;
+    let terse = Knobs { verbosity: generic.verbosity("low"), ..Knobs::thinking(true) };
+    let [on, off] = [true, false].map(Knobs::thinking);
+    let asked = [(true, on), (true, off), (true, terse), (false, on)];
     for tools in [None, Some(TOOLS)] {
         let header =
             Header::parse(RawHeader { tools: tools.map(str::as_bytes), ..RawHeader::default() })?;
         for items in conversations(arguments) {
-            for (generate, thinking) in [(true, true), (true, false), (false, true)] {
+            for (generate, knobs) in asked {
                 let run = 0..items.len();
                 let conversation = Conversation {
                     header: &header,
                     items: &items,
                     runs: slice::from_ref(&run),
                     generate,
-                    thinking,
-                    effort: None,
+                    knobs,
                     now: 0,
                 };
                 taken |= agrees(family, generic, vocabulary, &conversation)?;
@@ -71,19 +73,19 @@ fn agrees(
         family.read_foreign(&mut group.message);
     }
     let last = if leading > 0 { Last::Operator } else { Last::Nobody };
-    let thinking = conversation.thinking;
+    let knobs = conversation.knobs;
     let tools = !conversation.header.rendered_tools().is_empty();
-    let mut before = Before { last, thinking, tools, ..Before::default() };
+    let mut before = Before { last, thinking: knobs.thinking, tools, ..Before::default() };
     if !family.takes(&groups, before) || family.departs(&groups, conversation.generate) {
         return Ok(false);
     }
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
     let question = generic
         .spell(|sink| family.message(&question, Shown::Nothing, before, sink), vocabulary)?;
-    let (now, thought) = (conversation.now, (conversation.thinking, conversation.effort));
+    let now = conversation.now;
     let print = |end: usize| {
         let held = &items[..end];
-        let ids = generic.header(conversation.header, held, thought, now, &question, vocabulary);
+        let ids = generic.header(conversation.header, held, knobs, now, &question, vocabulary);
         ids.transpose().map(|ids| ids.map(|ids| (ids, end)))
     };
     let header = header_ends(items, leading).find_map(print).transpose()?;
@@ -98,7 +100,7 @@ fn agrees(
             before = before.and(message, family.asks(message));
         }
         if conversation.generate {
-            family.generation_prompt(conversation.thinking, before, sink);
+            family.generation_prompt(knobs.thinking, before, sink);
         }
     };
     let native = generic.spell(write, vocabulary)?;

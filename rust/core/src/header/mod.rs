@@ -19,8 +19,24 @@ pub use self::choice::ToolChoice;
 use self::tools::Offered;
 pub use self::tools::{INPUT, Tool, ToolKind, full_name};
 
-/// Whether the model is to think, and the template's word for how much.
-pub type Thinking = (bool, Option<&'static str>);
+/// What a template is told of how the model is to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Knobs {
+    /// Whether it thinks.
+    pub thinking: bool,
+    /// The template's word for how much.
+    pub effort: Option<&'static str>,
+    /// How much it says; none where the template has no such knob, or nobody turns it.
+    pub verbosity: Option<&'static str>,
+}
+
+impl Knobs {
+    /// Thinking or not, the rest as the template has it.
+    #[must_use]
+    pub fn thinking(thinking: bool) -> Self {
+        Self { thinking, effort: None, verbosity: None }
+    }
+}
 
 /// The request's `instructions`, `tools` and `tool_choice`, parsed.
 #[derive(Debug)]
@@ -85,7 +101,7 @@ impl ParameterTypes {
 struct Rendered {
     first: Vec<String>,
     asks: bool,
-    given: (i64, Thinking),
+    given: (i64, Knobs),
     ids: Arc<[TokenId]>,
 }
 
@@ -159,7 +175,7 @@ impl Header {
     pub fn tokens(
         &self,
         (first, asks): (&[&str], bool),
-        given: (i64, Thinking),
+        given: (i64, Knobs),
         render: impl FnOnce() -> Result<Option<Vec<TokenId>>>,
     ) -> Result<Option<(Arc<[TokenId]>, bool)>> {
         let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -304,7 +320,7 @@ mod tests {
         let header = parse("\"a\"", LS, "null").unwrap();
         let ids = |first: &[&str], asks: bool, now: i64, id: TokenId| {
             let render = || Ok(Some(vec![id]));
-            header.tokens((first, asks), (now, (true, None)), render).unwrap().unwrap().0
+            header.tokens((first, asks), (now, Knobs::thinking(true)), render).unwrap().unwrap().0
         };
         assert_eq!(*ids(&["x"], false, 0, 1), [1]);
         assert_eq!(*ids(&["x"], false, 0, 2), [1]);

@@ -1,7 +1,9 @@
 //! From what people have on disk to a [`Source`]: vocabulary, template and options.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::error::Result;
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
 
@@ -28,4 +30,15 @@ pub struct Source {
     pub stop_token_ids: Vec<TokenId>,
     /// Trained context length in tokens, where the files say it.
     pub context_length: Option<usize>,
+}
+
+impl Source {
+    /// Of a Hugging Face folder, or of a GGUF. `verdicts` is a directory for kept verdicts on encoders;
+    /// see [`choose()`](crate::tokenizer::choose()).
+    ///
+    /// # Errors
+    /// As [`hf::load`] and [`gguf::load`].
+    pub fn load(path: &Path, verdicts: Option<&Path>) -> Result<Self> {
+        if path.is_dir() { hf::load_with(path, verdicts) } else { gguf::load_with(path, verdicts) }
+    }
 }

@@ -38,8 +38,7 @@ const GUESSES: usize = 4;
 /// # Errors
 /// `invalid_value` at `input` when the template refuses the conversation.
 pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Result<Opened> {
-    let Asked { parent, header, items, meter, began, thinking: (thinking, effort), request } =
-        asked;
+    let Asked { parent, header, items, meter, began, knobs, request } = asked;
     let (mut all, outputs) = parent.map(Node::turns).unwrap_or_default();
     let known = all.len();
     all.extend(items.iter().cloned());
@@ -48,8 +47,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         items: &all,
         runs: &runs(&outputs, all.len()),
         generate: request.generate,
-        thinking,
-        effort,
+        knobs,
         now: began,
     };
     let vocabulary = profile.vocabulary();
@@ -62,7 +60,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         script: &script,
         vocabulary,
         stops: profile.stop_token_ids(),
-        prompt: if request.generate { generic.prompt(thinking) } else { &[] },
+        prompt: if request.generate { generic.prompt(knobs.thinking) } else { &[] },
         old: &old[kept.segments..],
         all_old: kept.segments == 0,
         outputs: &outputs,
@@ -95,7 +93,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         before: Before::default(),
         printed: true,
         dropped: Dropped::Never,
-        thinking: (thinking, effort),
+        knobs,
         generate: request.generate,
         parallel_tool_calls: request.parallel_tool_calls,
         tail: Tail::Closed,

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::chain::{Budget, Dropped, Extent, Imprint, Index, Meter, Node, Segment, Tape, View};
 use crate::error::{Error, Result, excerpt};
 use crate::family::Before;
-use crate::header::{Header, RawHeader, Thinking, ToolChoice};
+use crate::header::{Header, Knobs, RawHeader, ToolChoice};
 use crate::item::{Item, parse_input};
 use crate::profile::Profile;
 use crate::token::{Origin, SpanKind};
@@ -37,6 +37,8 @@ pub struct OpenRequest<'a> {
     /// How much the model is to think: the API's word, `none` for not at all; None leaves it to the
     /// model.
     pub effort: Option<&'a str>,
+    /// How much it is to say: the API's word. Only where the template has a knob for it.
+    pub verbosity: Option<&'a str>,
     /// Whether the model is to speak; false for a warm-up.
     pub generate: bool,
     /// When a conversation that begins now began, in seconds since 1970; None asks the clock. Templates
@@ -56,8 +58,7 @@ struct Asked<'a> {
     meter: &'a Meter,
     /// When the conversation began.
     began: i64,
-    /// Whether and how much the model is to think.
-    thinking: Thinking,
+    knobs: Knobs,
     request: OpenRequest<'a>,
 }
 
@@ -130,16 +131,16 @@ impl Chains {
         };
         let (profile, meter) = (self.profile.as_ref(), self.index.meter());
         let began = parent.map(|node| node.parts().began).or(request.now).unwrap_or_else(now);
-        let thinking = profile.renderer().generic.thinking(request.effort)?;
-        let asked =
-            Asked { parent, header: &header, items: &items, meter, began, thinking, request };
+        let generic = &profile.renderer().generic;
+        let knobs = generic.knobs(request.effort, request.verbosity)?;
+        let asked = Asked { parent, header: &header, items: &items, meter, began, knobs, request };
         let native = match profile.renderer().native.as_deref() {
             Some(family) => native::open(profile, family, asked)?,
             None => None,
         };
         let opened = match native {
             Some(opened) => opened,
-            None => generic::open(profile, &profile.renderer().generic, asked)?,
+            None => generic::open(profile, generic, asked)?,
         };
         Ok(Turn::new(TurnParts {
             profile: Arc::clone(&self.profile),

@@ -105,7 +105,7 @@ impl Turn {
             tail,
             unanswered,
             before,
-            thinking: self.opened.thinking,
+            knobs: self.opened.knobs,
             printed: self.opened.printed,
             dropped,
             began: self.opened.began,

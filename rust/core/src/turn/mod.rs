@@ -9,7 +9,7 @@ use crate::chain::{Dropped, Index, Node, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
 use crate::family::{Before, Calls, Delta, OutputParser};
-use crate::header::{Header, Thinking, ToolChoice};
+use crate::header::{Header, Knobs, ToolChoice};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
 use crate::token::{Origin, Span, SpanKind, TokenId};
@@ -75,7 +75,7 @@ pub(crate) struct Opened {
     /// See [`NodeParts::printed`].
     pub(crate) printed: bool,
     pub(crate) dropped: Dropped,
-    pub(crate) thinking: Thinking,
+    pub(crate) knobs: Knobs,
     pub(crate) generate: bool,
     pub(crate) parallel_tool_calls: bool,
     pub(crate) tail: Tail,
@@ -144,7 +144,7 @@ impl Turn {
         let opened = parts.opened;
         let format = parts.profile.format();
         let end = opened.tape.tail(opened.tape.len().saturating_sub(2));
-        let thinking = format.begins_thinking(opened.thinking.0, &end);
+        let thinking = format.begins_thinking(opened.knobs.thinking, &end);
         Self {
             detokenizer: Detokenizer::new(),
             parser: format.parser(thinking, calls, &parts.header),

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use turnwire_core::family::Answer;
 use turnwire_core::header::RawHeader;
-use turnwire_core::{Budget, Chains, Node, OpenRequest, Profile, Told, Trust, Turn};
+use turnwire_core::{Budget, Chains, Node, OpenRequest, Options, Profile, Told, Turn};
 
 pub(crate) const ROOMY: Budget = Budget { bytes: 1 << 30, ttl: Duration::from_secs(3600) };
 
 pub(crate) static CHAINS: LazyLock<Chains> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/vocab/qwen3");
     assert!(directory.exists(), "the Qwen3 vocabulary is missing: run `make vocab`");
-    Chains::new(Arc::new(Profile::from_hf(&directory, Trust::Strict, None).unwrap()), ROOMY)
+    Chains::new(Arc::new(Profile::load(&directory, Options::default(), None).unwrap()), ROOMY)
 });
 
 pub(crate) const LS: &[u8] = br#"[{"type":"function","name":"ls","parameters":{"type":"object"}}]"#;
@@ -26,6 +26,7 @@ pub(crate) fn request(input: &str) -> OpenRequest<'_> {
         header: RawHeader::default(),
         parallel_tool_calls: true,
         effort: None,
+        verbosity: None,
         generate: true,
         now: None,
         scope: None,

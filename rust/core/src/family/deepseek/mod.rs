@@ -69,6 +69,8 @@ pub struct DeepSeek {
     /// Whether the template has the model think when it may not, and when it may: most need to be told
     /// so in words of their own.
     thinks: [bool; 2],
+    /// Whether the template was told to keep all reasoning.
+    keeps_all: bool,
     /// Whether an empty block stands where nothing is thought, and not only its end: in history, and
     /// in a prompt.
     answer_opens: bool,
@@ -116,6 +118,7 @@ impl DeepSeek {
             style,
             form: generic.call().cloned(),
             thinks: [0, 1].map(|index: usize| prompts[index].trim_end().ends_with("<think>")),
+            keeps_all: generic.keeps_reasoning(),
             answer_opens: answered.contains("<think></think>y"),
             prompt_opens: prompts[0].rsplit(assistant.content()).next().is_some_and(has_think),
             assistant,
@@ -137,7 +140,7 @@ impl DeepSeek {
 
     /// Whether history keeps all reasoning.
     fn keeps(&self, before: Before) -> bool {
-        self.dialect == Dialect::V4 && (before.tools || before.had_output)
+        self.dialect == Dialect::V4 && (self.keeps_all || before.tools || before.had_output)
     }
 
     /// What stands before the reasoning of an answer; false where neither does.

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::family::hermes;
 use crate::family::marker::{Marker, Markers};
 use crate::family::render::{Sink as _, TextSink, group};
-use crate::header::Header;
+use crate::header::{Header, Knobs};
 use crate::item::{Item, Role};
 use crate::json;
 
@@ -34,10 +34,8 @@ pub struct Conversation<'a> {
     pub runs: &'a [Range<usize>],
     /// Whether the model is to speak.
     pub generate: bool,
-    /// Whether it may reason.
-    pub thinking: bool,
-    /// The template's word for how much.
-    pub effort: Option<&'static str>,
+    /// How it is to speak.
+    pub knobs: Knobs,
     /// When the conversation began, in seconds since 1970.
     pub now: i64,
 }

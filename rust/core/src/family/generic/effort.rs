@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::template::Template;
+use super::template::{Given, Template};
 use super::ways::probe_tools;
 use crate::error::{Error, Result};
 
@@ -12,6 +12,21 @@ const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 const TRAINED: [&str; 3] = ["low", "medium", "high"];
 /// A word that no template knows.
 const NONSENSE: &str = "probe_effort";
+
+/// The API's words for how much is said.
+const VERBOSITIES: [&str; 3] = ["low", "medium", "high"];
+
+/// Which of them `template` knows, by what it prints for `hello`.
+pub(super) fn verbosities(template: &Template, hello: &Value) -> Vec<&'static str> {
+    let print = |verbosity| {
+        template.probe(hello, None, &Given { verbosity, generate: true, ..Given::default() }).ok()
+    };
+    let printed = VERBOSITIES.map(|word| (word, print(Some(word))));
+    let untold = print(None);
+    let is_told = printed.iter().any(|(_, text)| text.is_some() && *text != untold);
+    let taken = printed.into_iter().filter(|(_, text)| is_told && text.is_some());
+    taken.map(|(word, _)| word).collect()
+}
 
 /// What a template does with an effort that it does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +54,8 @@ impl Effort {
     pub(super) fn ask(template: &Template, hello: &Value) -> Self {
         let print = |thinking: Option<bool>, effort: Option<&'static str>| {
             let tools = probe_tools();
-            let print = |tools| template.told(hello, tools, thinking, effort).ok();
+            let given = Given { thinking, effort, generate: true, ..Given::default() };
+            let print = |tools| template.probe(hello, tools, &given).ok();
             print(None).zip(print(Some(&tools)))
         };
         let (plain, off, on) =

@@ -22,7 +22,7 @@ use crate::family::output::harmony::{self, HarmonyMarkers, HarmonyReader};
 use crate::family::output::{OutputFormat, OutputReader, Start};
 use crate::family::render::{HEADER_QUESTION, Sink, text_of};
 use crate::family::{Answer, Calls, Format, OutputParser, mint_call_id};
-use crate::header::{Header, Thinking};
+use crate::header::{Header, Knobs};
 use crate::item::{Item, Role};
 use crate::token::TokenId;
 use crate::tokenizer::Vocabulary;
@@ -70,6 +70,8 @@ pub struct Generic {
     clock: Clock,
     header_tells_thinking: bool,
     effort: Effort,
+    /// The words that it knows for how much is said.
+    verbosities: Vec<&'static str>,
 }
 
 impl Generic {
@@ -86,6 +88,7 @@ impl Generic {
 
         let effort = Effort::ask(&template, &hello);
         template.thinks_when_told = !effort.thinks;
+        let verbosities = effort::verbosities(&template, &hello);
 
         let script = |text: String| Script::read(text, &[], &control, vocabulary, false);
         let whole = script(plain)?;
@@ -148,6 +151,7 @@ impl Generic {
             clock,
             header_tells_thinking,
             effort,
+            verbosities,
         })
     }
 
@@ -195,7 +199,7 @@ impl Generic {
         &self,
         header: &Header,
         items: &[Arc<Item>],
-        (thinking, effort): Thinking,
+        knobs: Knobs,
         now: i64,
         question: &[u8],
         vocabulary: &Vocabulary,
@@ -205,8 +209,7 @@ impl Generic {
         all.push(Arc::new(Item::Message { role: Role::User, text }));
         let run = 0..all.len();
         let runs = slice::from_ref(&run);
-        let conversation =
-            Conversation { header, items: &all, runs, generate: false, thinking, effort, now };
+        let conversation = Conversation { header, items: &all, runs, generate: false, knobs, now };
         let Ok(script) = self.print(&conversation, vocabulary) else { return Ok(None) };
         let end = script.end().saturating_sub(question.len());
         if !(script.bytes(end..script.end()) == question && script.is_cut(end)) {
@@ -216,19 +219,44 @@ impl Generic {
     }
 
     /// What a header depends on beside its request: as much of the time as the template shows, and
-    /// whether and how much the model is to think, if a header shows that.
+    /// how the model is to speak, as far as a header may show that.
     #[must_use]
-    pub fn given(&self, (thinking, effort): Thinking, now: i64) -> (i64, Thinking) {
-        (self.clock.of(now), (thinking && self.header_tells_thinking, effort))
+    pub fn given(&self, knobs: Knobs, now: i64) -> (i64, Knobs) {
+        let thinking = knobs.thinking && self.header_tells_thinking;
+        (self.clock.of(now), Knobs { thinking, ..knobs })
     }
 
-    /// Whether and how much the model is to think, by the API's word.
+    /// How the model is to speak, by the API's words. A verbosity for which there is no knob is
+    /// nobody's.
     ///
     /// # Errors
     /// As [`Effort::resolve`].
-    pub fn thinking(&self, effort: Option<&str>) -> Result<Thinking> {
+    pub fn knobs(&self, effort: Option<&str>, verbosity: Option<&str>) -> Result<Knobs> {
         let always = self.harmony.is_some() || self.prompt_opens_think;
-        self.effort.resolve(effort, always)
+        let (thinking, effort) = self.effort.resolve(effort, always)?;
+        let verbosity = verbosity.and_then(|word| self.verbosity(word));
+        Ok(Knobs { thinking, effort, verbosity })
+    }
+
+    /// The template's word for this verbosity of the API's; None where it knows none.
+    #[must_use]
+    pub fn verbosity(&self, word: &str) -> Option<&'static str> {
+        self.verbosities.iter().find(|known| **known == word).copied()
+    }
+
+    /// Whether history shows what a model thought before an earlier question, if it thinks at all.
+    #[must_use]
+    pub fn keeps_reasoning(&self) -> bool {
+        if !self.drops_reasoning() {
+            return true;
+        }
+        let mut answer = say("assistant", "probe_answer");
+        match self.ways.reasoning {
+            Some(key) => answer[key] = "probe_thought".into(),
+            None => answer["content"] = "<think>\nprobe_thought\n</think>\n\nprobe_answer".into(),
+        }
+        let messages = [say("user", "x"), answer, say("user", "y")];
+        self.sample(&messages, true, true).contains("probe_thought")
     }
 
     /// The markers of harmony, where its generation prompt opens a message of that.
@@ -276,8 +304,9 @@ impl Generic {
             messages: chat.messages,
             tools: chat.tools,
             generate: conversation.generate,
-            thinking: self.template.said(conversation.thinking),
-            effort: conversation.effort,
+            thinking: self.template.said(conversation.knobs.thinking),
+            effort: conversation.knobs.effort,
+            verbosity: conversation.knobs.verbosity,
             now: conversation.now,
             bytes: conversation.header.bytes()
                 + conversation.items.iter().map(bytes).sum::<usize>(),

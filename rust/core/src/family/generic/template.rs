@@ -25,6 +25,16 @@ const OUTPUT_AT_LEAST: usize = 1 << 20;
 /// How many characters of a template's own words an error repeats.
 const WORDS: usize = 200;
 
+/// The names by which templates are told to keep reasoning in history, or not to take it out: those
+/// of Qwen, of GLM, of `DeepSeek`, and of Nemotron.
+const KEEPING: [(&str, bool); 5] = [
+    ("preserve_thinking", true),
+    ("clear_thinking", false),
+    ("drop_thinking", false),
+    ("truncate_history_thinking", false),
+    ("keep_past_thinking", true),
+];
+
 /// The name under which a render keeps the conversation's time for `strftime_now`.
 const NOW: &str = "_now";
 
@@ -58,10 +68,12 @@ pub struct Template {
     eos_token: String,
     /// Whether the model thinks only when it is told to.
     pub(super) thinks_when_told: bool,
+    /// What it is told, so that history keeps reasoning; nothing where that is left to it.
+    keeping: Vec<(&'static str, bool)>,
 }
 
 /// What a template is given.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Given {
     /// `messages`.
     pub messages: Vec<Value>,
@@ -74,6 +86,8 @@ pub struct Given {
     pub thinking: Option<bool>,
     /// `reasoning_effort`; none means that the name is not defined.
     pub effort: Option<&'static str>,
+    /// `verbosity`; none means that the name is not defined.
+    pub verbosity: Option<&'static str>,
     /// What `strftime_now` tells, in seconds since 1970.
     pub now: i64,
     /// Bytes of all texts given, which bound what may be printed.
@@ -108,7 +122,15 @@ impl Template {
             bos_token: bos_token.to_owned(),
             eos_token: eos_token.to_owned(),
             thinks_when_told: false,
+            keeping: Vec::new(),
         })
+    }
+
+    /// From now on it is told to keep reasoning in history, by whichever of the known switches it names.
+    pub fn keep_reasoning(&mut self) {
+        let Ok(template) = self.environment.get_template("chat") else { return };
+        let text = template.source();
+        self.keeping = KEEPING.into_iter().filter(|(name, _)| text.contains(name)).collect();
     }
 
     /// What the template prints for messages and tools in JSON. For probes.
@@ -122,16 +144,11 @@ impl Template {
         generate: bool,
         thinking: bool,
     ) -> Result<String> {
-        let messages = messages.as_array().into_iter().flatten();
-        self.print(Given {
-            messages: messages.map(|message| Value::from(Serde(message))).collect(),
-            tools: tools.map(|tools| Value::from(Serde(tools))),
-            generate,
-            thinking: self.said(thinking),
-            effort: None,
-            now: 0,
-            bytes: 0,
-        })
+        self.probe(
+            messages,
+            tools,
+            &Given { generate, thinking: self.said(thinking), ..Given::default() },
+        )
         .map_err(|error| Error::profile("The chat template failed").with_source(error))
     }
 
@@ -141,23 +158,18 @@ impl Template {
         if thinking { self.thinks_when_told.then_some(true) } else { Some(false) }
     }
 
-    /// What the template prints, and asks the model with, when it is told so.
-    pub(super) fn told(
+    /// What the template prints for messages and tools in JSON, and whatever else it is `given`.
+    pub(super) fn probe(
         &self,
         messages: &serde_json::Value,
         tools: Option<&serde_json::Value>,
-        thinking: Option<bool>,
-        effort: Option<&'static str>,
+        given: &Given,
     ) -> Result<String> {
         let messages = messages.as_array().into_iter().flatten();
         self.print(Given {
             messages: messages.map(|message| Value::from(Serde(message))).collect(),
             tools: tools.map(|tools| Value::from(Serde(tools))),
-            generate: true,
-            thinking,
-            effort,
-            now: 0,
-            bytes: 0,
+            ..given.clone()
         })
     }
 
@@ -165,19 +177,7 @@ impl Template {
     pub(super) fn clock(&self, messages: &serde_json::Value) -> Clock {
         // Noon of a day in 2001, a minute and a second later, and the same time days later.
         const NOON: i64 = 1_000_036_800;
-        let at = |now: i64| {
-            let messages = messages.as_array().into_iter().flatten();
-            self.print(Given {
-                messages: messages.map(|message| Value::from(Serde(message))).collect(),
-                tools: None,
-                generate: false,
-                thinking: None,
-                effort: None,
-                now,
-                bytes: 0,
-            })
-            .ok()
-        };
+        let at = |now: i64| self.probe(messages, None, &Given { now, ..Given::default() }).ok();
         let printed = at(NOON);
         if printed != at(NOON + 61) {
             Clock::Second
@@ -211,7 +211,9 @@ impl Template {
             let names = ["enable_thinking", "thinking"];
             context.extend(names.map(|name| (name, Value::from(thinking))));
         }
+        context.extend(self.keeping.iter().map(|&(name, keeps)| (name, Value::from(keeps))));
         context.extend(given.effort.map(|effort| ("reasoning_effort", Value::from(effort))));
+        context.extend(given.verbosity.map(|word| ("verbosity", Value::from(word))));
         let richer;
         let environment = if count > FUEL_MESSAGES {
             let mut environment = self.environment.clone();

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::template::Template;
+use super::template::{Given, Template};
 use crate::error::{Error, Result};
 use crate::family::render::Group;
 use crate::family::{Before, Last};
@@ -129,7 +129,8 @@ impl Ways {
                 let thought = self.tool_loop(Some(key));
                 let told = || {
                     let given = self.given(&thought);
-                    template.told(&given, Some(&probe_tools()), Some(true), None).ok()
+                    let told = Given { thinking: Some(true), generate: true, ..Given::default() };
+                    template.probe(&given, Some(&probe_tools()), &told).ok()
                 };
                 self.prints(template, &thought, true, &["probe_thought"])
                     || told().is_some_and(|text| text.contains("probe_thought"))

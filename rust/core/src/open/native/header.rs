@@ -29,11 +29,11 @@ pub(super) fn header(
     asked: Asked<'_>,
     new_leading: usize,
 ) -> Result<Headed> {
-    let Asked { parent, header, items, began, thinking, .. } = asked;
+    let Asked { parent, header, items, began, knobs, .. } = asked;
     let generic = &profile.renderer().generic;
     let same = |node: &Node| {
-        let given = |thinking| generic.given(thinking, began);
-        header.renders_as(&node.parts().header) && given(thinking) == given(node.parts().thinking)
+        let given = |knobs| generic.given(knobs, began);
+        header.renders_as(&node.parts().header) && given(knobs) == given(node.parts().knobs)
     };
     if new_leading == 0 && parent.is_some_and(same) {
         return Ok(Headed::Same);
@@ -47,17 +47,17 @@ pub(super) fn header(
     first.extend(items.iter().take(missing).cloned());
 
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
-    let before = Before { last: Last::Operator, thinking: thinking.0, ..Before::default() };
+    let before = Before { last: Last::Operator, thinking: knobs.thinking, ..Before::default() };
     let vocabulary = profile.vocabulary();
     for end in header_ends(&first, leading) {
         let held = &first[..end];
         let texts: Vec<&str> = held.iter().map(|item| item.text()).collect();
         let first = (texts.as_slice(), end > leading);
-        let printed = header.tokens(first, generic.given(thinking, began), || {
+        let printed = header.tokens(first, generic.given(knobs, began), || {
             let write =
                 |sink: &mut dyn Sink| family.message(&question, Shown::Nothing, before, sink);
             let question = generic.spell(write, vocabulary)?;
-            generic.header(header, held, thinking, began, &question, vocabulary)
+            generic.header(header, held, knobs, began, &question, vocabulary)
         });
         if let Some((ids, rendered)) = printed? {
             let empty = segment(Vec::new(), SpanKind::Header, 0..end);

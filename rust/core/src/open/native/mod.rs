@@ -88,7 +88,7 @@ impl<'a> Plan<'a> {
         for group in &mut groups {
             family.read_foreign(&mut group.message);
         }
-        before.thinking = asked.thinking.0;
+        before.thinking = asked.knobs.thinking;
         before.tools = !asked.header.rendered_tools().is_empty();
         let paused = parent.is_some_and(pauses);
         let goes_on = joined.is_some();
@@ -249,7 +249,7 @@ impl<'a> Plan<'a> {
             before,
             printed: false,
             dropped,
-            thinking: asked.thinking,
+            knobs: asked.knobs,
             generate: request.generate,
             parallel_tool_calls: request.parallel_tool_calls,
             tail: if follows { Tail::Closed } else { tail },

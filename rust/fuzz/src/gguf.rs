@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, process};
 
-use turnwire_core::{ErrorKind, Profile, Trust};
+use turnwire_core::profile::Options;
+use turnwire_core::{ErrorKind, Profile};
 
 /// # Panics
 /// Where loading fails with anything but a reason that names the file.
 pub fn run(input: &[u8]) {
     let file = File::new(input);
-    match Profile::from_gguf(&file.0, Trust::Strict, None) {
+    match Profile::load(&file.0, Options::default(), None) {
         Ok(profile) => {
             let _ = profile.fingerprint_hex();
         }

@@ -5,7 +5,7 @@
 //! ```text
 //! m  the model, a letter from `a` on; forgets everything
 //! s  instructions, t tools, c tool choice: raw JSON; nothing for an absent one
-//! e  effort    p  flips parallel tool calls    x  flips the scope
+//! e  effort    v  verbosity    p  flips parallel tool calls    x  flips the scope
 //! o  what the model says next: a text, control tokens in it matched
 //! g  opens with this input, says what was said, and commits
 //! w  the same without a generation prompt
@@ -37,7 +37,8 @@ pub fn run(input: &[u8]) {
             b's' => talk.header.instructions = json(),
             b't' => talk.header.tools = json(),
             b'c' => talk.header.tool_choice = json(),
-            b'e' => talk.effort = std::str::from_utf8(rest).ok().filter(|word| !word.is_empty()),
+            b'e' => talk.effort = word(rest),
+            b'v' => talk.verbosity = word(rest),
             b'p' => talk.parallel = !talk.parallel,
             b'x' => talk.scoped = !talk.scoped,
             b'o' => talk.says = String::from_utf8_lossy(rest).into_owned(),
@@ -56,11 +57,16 @@ pub fn run(input: &[u8]) {
     talk.check();
 }
 
+fn word(rest: &[u8]) -> Option<&str> {
+    std::str::from_utf8(rest).ok().filter(|word| !word.is_empty())
+}
+
 struct Talk<'a> {
     chains: Chains,
     scope: Arc<[u8]>,
     header: RawHeader<'a>,
     effort: Option<&'a str>,
+    verbosity: Option<&'a str>,
     parallel: bool,
     scoped: bool,
     says: String,
@@ -86,6 +92,7 @@ impl<'a> Talk<'a> {
             scope: Arc::from(&b"fuzz"[..]),
             header: RawHeader::default(),
             effort: None,
+            verbosity: None,
             parallel: true,
             scoped: false,
             says: String::new(),
@@ -106,6 +113,7 @@ impl<'a> Talk<'a> {
             header: self.header,
             parallel_tool_calls: self.parallel,
             effort: self.effort,
+            verbosity: self.verbosity,
             generate,
             now: Some(0),
             scope: self.scoped.then_some(&self.scope),

@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::{Map, Value, json};
 use turnwire_core::load::Source;
+use turnwire_core::profile::Options;
 use turnwire_core::tokenizer::{Definition, Vocabulary, choose};
 use turnwire_core::{Profile, Trust};
 
@@ -196,6 +197,7 @@ fn built(added: usize) -> Arc<Vocabulary> {
 
 fn build(model: &Model) -> Profile {
     let vocabulary = Arc::clone(vocabulary(model.hermes));
+    let options = Options { trust: model.trust, ..Options::default() };
     let source = Source {
         name: model.template.to_owned(),
         template: template(model.template),
@@ -205,7 +207,7 @@ fn build(model: &Model) -> Profile {
         vocabulary,
         context_length: None,
     };
-    Profile::new(source, model.trust).expect("a profile")
+    Profile::new(source, options).expect("a profile")
 }
 
 fn template(name: &str) -> String {

@@ -67,6 +67,7 @@ fn request(options: u8) -> OpenRequest<'static> {
         header: RawHeader { tools, tool_choice: choice, ..RawHeader::default() },
         parallel_tool_calls: options & 16 == 0,
         effort: (options & 32 != 0).then_some("none"),
+        verbosity: None,
         generate: true,
         now: Some(0),
         scope: None,

@@ -1,9 +1,9 @@
 """No text of a client's becomes a control token: every family, every field, every token (D2).
 
-The control tokens of a prompt (its *skeleton*) are those of the same conversation with harmless words
-in the field, whatever the field says. Under compat trust the same texts do show tokens, as many as
-jinja2 and Hugging Face ``tokenizers`` make of them: so these texts could forge, and the test could
-fail.
+The control tokens of a prompt (its *skeleton*) are those of the same conversation with harmless
+words in the field, whatever the field says. Under compat trust the same texts do show tokens, as
+many as jinja2 and Hugging Face ``tokenizers`` make of them: these texts could forge, and the test
+could fail.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from talking import raw
 from turnwire import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from oracle.vocabulary import Vocabulary
 
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)
 
-_DEEPSEEK = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>")
+_DEEPSEEK = (
+    "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+)
+_DSML = "\uff5cDSML\uff5c"
 _LLAMA = ("<|begin_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>")
 _MISTRAL = ("<s>", "</s>", "[TOOL_CALLS]", "[ARGS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]")
 MODELS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -41,8 +46,8 @@ MODELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "llama.cpp/moonshotai-Kimi-K2": ("kimi", ("[BOS]", "[EOS]")),
     "trl/deepseekv3": ("deepseek-r1", _DEEPSEEK),
     "llama.cpp/deepseek-ai-DeepSeek-V3.1": ("deepseek-v3.1", _DEEPSEEK),
-    "llama.cpp/deepseek-ai-DeepSeek-V3.2": ("deepseek-v3.2", (*_DEEPSEEK, "｜DSML｜")),
-    "llama.cpp/deepseek-ai-DeepSeek-V4": ("deepseek-v4", (*_DEEPSEEK, "｜DSML｜")),
+    "llama.cpp/deepseek-ai-DeepSeek-V3.2": ("deepseek-v3.2", (*_DEEPSEEK, _DSML)),
+    "llama.cpp/deepseek-ai-DeepSeek-V4": ("deepseek-v4", (*_DEEPSEEK, _DSML)),
     "llama.cpp/openai-gpt-oss-120b": (
         "harmony",
         ("<|startoftext|>", "<|return|>", "<|constrain|>"),
@@ -65,8 +70,8 @@ each_model = pytest.mark.parametrize("name", MODELS)
 
 HARMLESS = "some words"
 NAMES = ("a tool's name", "a call's name", "a call's namespace")
-"""Fields of letters, digits, ``_`` and ``-``: all that a tool's name may be. Of a call's the wall takes
-anything, but some renderers leave a conversation with other names to the template."""
+"""Fields of letters, digits, ``_`` and ``-``: all that a tool's name may be. Of a call's the wall
+takes anything, but some renderers leave a conversation with other names to the template."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,6 @@ def request(say: Say) -> Request:
             "content": _parts("reasoning_text", say("reasoning")),
             "encrypted_content": say("encrypted reasoning"),
         },
-        {"role": "assistant", "content": _parts("output_text", say("a preamble"))},
         {
             "type": "function_call",
             "call_id": call,
@@ -155,23 +159,26 @@ def request(say: Say) -> Request:
             "name": say("a call's name"),
             "arguments": json.dumps(arguments, ensure_ascii=False),
         },
+        {"type": "function_call_output", "call_id": call, "output": say("an output")},
+        {"role": "assistant", "content": _parts("output_text", say("a preamble"))},
         {
             "type": "custom_tool_call",
             "call_id": custom,
             "name": "patch",
             "input": say("a custom tool's input"),
         },
-        {"type": "function_call_output", "call_id": call, "output": say("an output")},
         {
             "type": "custom_tool_call_output",
             "call_id": custom,
             "output": _parts("input_text", say("a custom tool's output")),
         },
-        {"type": "reasoning", "summary": _parts("summary_text", say("a summary"))},
         {"role": "assistant", "content": _parts("output_text", say("an answer"))},
         {"role": "user", "content": _parts("input_text", say("a user's part"))},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": say("a refusal")}]},
         {"role": "user", "content": say("the last question")},
+        {"type": "reasoning", "summary": _parts("summary_text", say("a summary"))},
+        {"type": "function_call", "call_id": "3", "name": "ls", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "3", "output": say("the last output")},
     ]
     return Request(say("the instructions"), tools, items)
 
@@ -238,12 +245,11 @@ def forged(known: Vocabulary) -> Iterator[tuple[str, Say]]:
         yield f"{token} without its signs", everywhere(re.sub(r"[^\w]", "", token) or "x")
 
 
-def ids_of(profile: _core.Profile, asked: Request, *, turns: int = 1) -> list[int]:
-    """A request's prompt; the items but the last come in so many turns before, if more than one."""
+def ids_of(profile: _core.Profile, asked: Request, *, apart: bool = False) -> list[int]:
+    """A request's prompt; ``apart``, what a client would have sent by and by came so."""
     chains = _core.Chains(profile)
     node = None
-    ends = [len(asked.items) * turn // turns for turn in range(turns + 1)]
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise([0, *(ends(asked.items) if apart else [len(asked.items)])]):
         turn = chains.open(
             node,
             raw(asked.items[start:end]),
@@ -259,13 +265,19 @@ def ids_of(profile: _core.Profile, asked: Request, *, turns: int = 1) -> list[in
     raise AssertionError
 
 
+def ends(items: Sequence[dict[str, Any]]) -> list[int]:
+    """Behind every question and every output."""
+    asks = [item.get("role") == "user" or "output" in item for item in items]
+    return [place for place, asked in enumerate(asks, 1) if asked]
+
+
 def forges(name: str, say: Say, plain: Say) -> bool:
     """Whether a prompt has other control tokens with texts than with plain ones."""
     found = model(name)
     wanted = skeleton(found, found.strict, request(plain))
     return any(
-        found.known.skeleton(ids_of(found.strict, request(say), turns=turns)) != wanted
-        for turns in (1, 3)
+        found.known.skeleton(ids_of(found.strict, request(say), apart=apart)) != wanted
+        for apart in (False, True)
     )
 
 
@@ -286,6 +298,20 @@ def test_every_family_is_among_the_models():
     assert {name: model(name).strict.family for name in MODELS} == {
         name: family for name, (family, _) in MODELS.items()
     }
+
+
+UNSEEN = {"encrypted reasoning", "a summary beside reasoning"}
+"""What no model is shown: the one only its own server could read, the other stands for what is
+there."""
+
+
+def test_every_other_field_is_shown_to_some_model():
+    """So that a field without tokens is no field without a test."""
+    words = {field: f"{place}_here" for place, field in enumerate(fields())}
+    asked = request(words.__getitem__)
+    texts = [found.strict.decode(ids_of(found.strict, asked)) for found in map(model, MODELS)]
+    shown = {field for field, word in words.items() if any(word in text for text in texts)}
+    assert set(fields()) - shown == UNSEEN
 
 
 @each_model
@@ -339,7 +365,8 @@ def spelled(item: dict[str, Any]) -> dict[str, Any]:
     """An item in the forms that the oracle knows: a custom tool is a function of one text."""
     kind = item.get("type", "message")
     if kind == "function_call":
-        return item | {"name": f"{item['namespace']}__{item['name']}"}
+        spaces = [f"{item['namespace']}__"] if "namespace" in item else []
+        return item | {"name": "".join([*spaces, item["name"]])}
     if kind == "custom_tool_call":
         text = json.dumps({"input": item["input"]}, ensure_ascii=False, separators=(",", ":"))
         return item | {"type": "function_call", "arguments": text}

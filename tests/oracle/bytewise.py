@@ -1,7 +1,7 @@
 """Vocabularies of single bytes, with a template's own markers as added tokens.
 
-Nothing is merged, so one is built in no time, for any template; what an added token is matched in is
-the same as in a vocabulary of a hundred thousand words.
+Nothing is merged, so one is built in no time, for any template; added tokens are matched in a text
+as in a vocabulary of a hundred thousand words.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from oracle.naive import byte_letters
 from oracle.vocabulary import Vocabulary
 
-_SPECIAL = r"<[|｜][^<>{}'\"\s]{1,40}[|｜]>|\[/?[A-Z_]{3,}\]|<(?:start|end)_of_turn>"
+_SPECIAL = r"<[|\uff5c][^<>{}'\"\s]{1,40}[|\uff5c]>|\[/?[A-Z_]{3,}\]|<(?:start|end)_of_turn>"
 _TAG = r"</?(?:think|seed:[a-z_]+|tool_call|tool_response|arg_key|arg_value|minimax:tool_call)>"
 
 
 def markers(template: str) -> dict[str, bool]:
     """What looks like a control token in a template's text, and whether it is a special one."""
-    found = {token: True for token in re.findall(_SPECIAL, template)}
-    return found | {token: False for token in re.findall(_TAG, template)}
+    found = dict.fromkeys(re.findall(_SPECIAL, template), True)
+    return found | dict.fromkeys(re.findall(_TAG, template), False)
 
 
 def description(added: dict[str, bool]) -> dict[str, Any]:

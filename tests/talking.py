@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from counting import Compared
 from oracle import generic, harmony, templates, vocabulary
 from oracle.generic import NOW, RefusedError
 from oracle.growing import Growing
@@ -119,6 +120,10 @@ class Talk:
         self.effort, self.told = effort, told or {}
         self.instructions: str | None = None
         self.tools: list[Any] = []
+        by_openai = self.profile.family == "harmony"
+        self._compared = Compared(
+            "openai-harmony" if by_openai else "jinja2 and tokenizers", self.profile.family
+        )
         self.head()
 
     def grow(self, *, plain: bool) -> Growing:
@@ -202,15 +207,21 @@ class Talk:
         """Adds items and samples nothing."""
         turn = self.open(new, generate=False)
         assert turn.finish() == []
-        self.node = turn.commit()
+        self._commit(turn)
         self.items += new
 
     def answer(self, turn: _core.Turn, new: Sequence[Any], ids: Sequence[int]) -> None:
         """Samples ids in a turn that was opened with ``new``, and remembers both."""
         deltas = turn.push(ids) + turn.finish()
-        self.node = turn.commit()
+        self._commit(turn)
         self.turns += 1
         self.items += [*new, *({**item, "_turn": self.turns} for item in items_of(deltas))]
+
+    def _commit(self, turn: _core.Turn) -> None:
+        """Every fourth time the canary looks at it: what is right is no alarm."""
+        self.node = turn.commit()
+        if self.opens % 4 == 0:
+            self.chains.verify(self.node)
 
     def saying(self, ids: Sequence[int]) -> list[int]:
         """Ids as an answer that ends well, in the model's format."""
@@ -219,6 +230,7 @@ class Talk:
 
     def same(self, found: Sequence[int], expected: Sequence[int] | None) -> None:
         """Equal ids, or a message that shows where they part."""
+        self._compared()
         found, expected = list(found), list(expected or ())
         if found == expected:
             return
@@ -233,6 +245,7 @@ class Talk:
 
     def reads_as(self, found: Sequence[int], expected: Sequence[int] | None) -> None:
         """The same text and controls, or a message that shows where they part."""
+        self._compared()
         ours, theirs = self.spell(found), self.spell(expected or ())
         if ours != theirs:
             at = common(ours, theirs)

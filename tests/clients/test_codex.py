@@ -148,12 +148,12 @@ def home(tmp_path: Path) -> Path:
 
 
 def codex_exec(
-    home: Path, port: int, *arguments: str, config: str = FEW_TOOLS
+    home: Path, port: int, *arguments: str, config: str = FEW_TOOLS, model: str = MODEL
 ) -> list[dict[str, Any]]:
     """Runs one ``codex exec`` with these lines in its configuration; its JSON events."""
     if not CODEX.exists():
         pytest.fail("the Codex CLI is missing: run `make py-test`, which installs it (no skips)")
-    (home / "config.toml").write_text(CONFIG.format(model=MODEL, port=port, more=config))
+    (home / "config.toml").write_text(CONFIG.format(model=model, port=port, more=config))
     ran = subprocess.run(
         [str(CODEX), "exec", *arguments],
         cwd=home / "folder",
@@ -258,6 +258,71 @@ def test_apply_patch_edits_a_file(serve, home):
     sent = [item["type"] for frame in again.client_frames for item in frame["input"]]
     assert {"custom_tool_call", "custom_tool_call_output"} <= set(sent)
     assert messages_of(resumed) == ["The script has no answer to this."]
+
+
+SEARCH_SCRIPT: dict[str, Any] = {
+    **SCRIPT,
+    "rules": [
+        {
+            "when": {"type": "message", "contains": "Say what is in this folder"},
+            "answer": {"calls": [{"name": "tool_search", "arguments": {"query": "calendar"}}]},
+        },
+        {
+            "when": {"type": "function_call_output", "name": "tool_search"},
+            "answer": {"text": "There is no such tool."},
+        },
+    ],
+}
+
+
+def test_a_model_that_it_knows_searches_for_tools(serve, home):
+    """The tools of its newer models: a search that Codex executes, beside functions and a patch."""
+    running = serve(SEARCH_SCRIPT, model={"aliases": ["gpt-5.5"]})
+    with Tap(("127.0.0.1", running.port)) as tap:
+        events = codex_exec(home, tap.port, *ASK, config="", model="gpt-5.5")
+    assert messages_of(events) == ["There is no such tool."]
+    (wire,) = tap.wires
+    kinds = {tool["type"] for tool in wire.client_frames[0]["tools"]}
+    assert kinds == {"function", "custom", "tool_search", "web_search"}
+    (found,) = wire.client_frames[-1]["input"]
+    assert found["type"] == "tool_search_output"
+    assert_one_terminal_event_each(wire)
+    assert_each_turn_goes_on_from_the_last(running.engine.recordings, turns=2)
+
+
+RUN = "text(JSON.stringify(await tools.exec_command({cmd: 'cat secret.txt'})))"
+LITE_SCRIPT: dict[str, Any] = {
+    **SCRIPT,
+    "rules": [
+        {
+            "when": {"type": "message", "contains": "Say what is in this folder"},
+            "answer": {"calls": [{"name": "functions__exec", "arguments": {"input": RUN}}]},
+        },
+        {"when": {"type": "function_call_output"}, "answer": {"text": ANSWER}},
+    ],
+}
+
+
+def test_a_model_whose_tools_come_as_an_item(serve, home):
+    """Its newest models: tools are in the first item, and the model writes programs."""
+    running = serve(LITE_SCRIPT, model={"aliases": ["gpt-5.6-sol"]})
+    with Tap(("127.0.0.1", running.port)) as tap:
+        events = codex_exec(home, tap.port, *ASK, config="", model="gpt-5.6-sol")
+    assert messages_of(events) == [ANSWER]
+    (wire,) = tap.wires
+    prewarm, first, second = wire.client_frames
+    assert not any("tools" in frame for frame in wire.client_frames)
+    assert prewarm["input"] == []
+    assert first["input"][0]["type"] == "additional_tools"
+    (output,) = second["input"]
+    assert output["type"] == "custom_tool_call_output"
+    assert SECRET in json.dumps(output)
+    assert_one_terminal_event_each(wire)
+    declared = running.decode(running.engine.recordings[-1].prompt)
+    assert "functions__exec" in declared.split("<|im_end|>", maxsplit=1)[0]
+    assert running.engine.recordings[-1].prompt[: len(running.engine.recordings[-2].prompt)] == (
+        running.engine.recordings[-2].prompt
+    )
 
 
 def test_a_resumed_session_sends_everything_and_goes_on(serve, home):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -79,6 +80,7 @@ CUSTOM_CALL = [
     "response.custom_tool_call_input.done",
     "response.output_item.done",
 ]
+SEARCH = ["response.output_item.added", "response.output_item.done"]
 START = ["response.created", "response.in_progress"]
 
 
@@ -100,6 +102,11 @@ def say(piece):
             piece("input", "*** Begin"),
             piece("input", ' "Patch"\n'),
         ],
+        search=[
+            piece("search_call", call_id="call_8", name="tool_search"),
+            piece("query", '{"query": '),
+            piece("query", '"a"}'),
+        ],
     )
 
 
@@ -112,6 +119,7 @@ def golden(name, say):
         "two calls": (say.call(1) + say.call(2), CALL + CALL),
         "message+call": (say.message + say.call(1), MESSAGE + CALL),
         "call+custom call": (say.call(1) + say.custom, CALL + CUSTOM_CALL),
+        "search": (say.reasoning + say.search, REASONING + SEARCH),
         "empty": ([], []),
     }[name]
 
@@ -126,6 +134,7 @@ def golden(name, say):
         "two calls",
         "message+call",
         "call+custom call",
+        "search",
         "empty",
     ],
 )
@@ -185,7 +194,7 @@ def test_failure_leaves_the_open_item_open(say, oracle, automaton):
 
 def test_items_in_full(say):
     response, _ = begun()
-    response.push(say.reasoning + say.message + say.call(1) + say.custom)
+    response.push(say.reasoning + say.message + say.call(1) + say.custom + say.search)
     end = bodies(response.completed(USAGE, completed_at=1))[-1]["response"]
     assert end["output"] == [
         {
@@ -222,7 +231,28 @@ def test_items_in_full(say):
             "name": "apply_patch",
             "input": '*** Begin "Patch"\n',
         },
+        {
+            "id": "tsc_5",
+            "type": "tool_search_call",
+            "status": "completed",
+            "call_id": "call_8",
+            "execution": "client",
+            "arguments": {"query": "a"},
+        },
     ]
+
+
+@pytest.mark.parametrize(
+    ("sampled", "arguments"), [("", {}), ('{"a": [1', '{"a": [1'), ("[1]", [1]), ("x", "x")]
+)
+def test_what_a_search_is_made_with_is_json_or_what_was_sampled(sampled, arguments, piece, oracle):
+    response, _ = begun()
+    response.push([piece("search_call", call_id="c", name="tool_search"), piece("query", sampled)])
+    events = response.incomplete("max_output_tokens", USAGE)
+    for event in events:
+        oracle(event)
+    (item,) = bodies(events)[-1]["response"]["output"]
+    assert (item["arguments"], item["status"]) == (arguments, "incomplete")
 
 
 REQUIRED = [
@@ -289,6 +319,29 @@ def test_echo_of_the_request(oracle):
     }
     del expected["input"]
     assert {key: echo[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "echoed"),
+    [
+        (b'{"type": "json_object"}', {"type": "json_object"}),
+        (
+            b'{"type": "json_schema", "name": "n", "schema": {"type":  "object"}, "strict": false}',
+            {
+                "type": "json_schema",
+                "name": "n",
+                "description": None,
+                "schema": {"type": "object"},
+                "strict": True,  # as it is in force
+            },
+        ),
+    ],
+)
+def test_the_format_of_a_text_is_echoed(given, echoed, oracle):
+    response, events = begun(body=b'{"text": {"format": %b}}' % given)
+    for event in events:
+        oracle(event)
+    assert json.loads(response.response)["text"]["format"] == echoed
 
 
 @pytest.mark.parametrize(("has_verbosity", "echoed"), [(True, "low"), (False, "medium")])
@@ -390,7 +443,7 @@ def test_a_call_without_arguments_is_an_item(piece, oracle):
     assert bodies(events)[-1]["response"]["output"][0]["arguments"] == ""
 
 
-@pytest.mark.parametrize("before", ["text", "custom_call"])
+@pytest.mark.parametrize("before", ["text", "custom_call", "search_call"])
 def test_arguments_without_a_call(before, piece):
     response, _ = begun()
     with pytest.raises(InvariantError):
@@ -423,16 +476,27 @@ def test_verbs_follow_the_table(verbs):
         assert response.ended == (phase is ResponsePhase.ENDED)
 
 
+CALL_KINDS = {"call": "arguments", "custom_call": "input", "search_call": "query"}
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 steps = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["reasoning", "text"]), texts),
-        st.tuples(st.sampled_from(["call", "custom_call"]), st.lists(texts, max_size=3)),
+        st.tuples(st.sampled_from(sorted(CALL_KINDS)), st.lists(texts, max_size=3)),
         st.just(("keep-alive", "")),
         st.just(("next push", "")),
     ),
     max_size=12,
 )
+
+
+def as_json(text: str) -> Any:
+    """What it says, if it is JSON; nothing is an object without members."""
+    try:
+        return json.loads(text, parse_constant=int) if text else {}
+    except ValueError:
+        return text
+
+
 endings = st.sampled_from(["completed", "incomplete", "cancelled", "failed"])
 
 
@@ -457,11 +521,10 @@ def test_any_deltas_keep_the_grammar(script, ending, stream_id, piece, automaton
         elif kind == "next push":
             events += response.push(pending)
             pending = []
-        elif kind in ("call", "custom_call"):
+        elif kind in CALL_KINDS:
             pending.append(piece(kind, call_id=f"call_{next(calls)}", name="f"))
-            more = "arguments" if kind == "call" else "input"
-            pending += [piece(more, text) for text in value]
-            said.append((f"call {len(said)}", "".join(value)))
+            pending += [piece(CALL_KINDS[kind], text) for text in value]
+            said.append((f"{kind} {len(said)}", "".join(value)))
         else:
             pending.append(piece(kind, value))
             note(kind, value)
@@ -473,11 +536,11 @@ def test_any_deltas_keep_the_grammar(script, ending, stream_id, piece, automaton
     assert reader.ended
     for event in events[-3:]:
         oracle(event)
-    texts_said = [text for _, text in said]
+    texts_said = [as_json(text) if "search" in kind else text for kind, text in said]
     shown = [
-        item.get("arguments")
-        or item.get("input")
-        or "".join(part["text"] for part in item.get("content", []))
+        item.get("arguments", item.get("input"))
+        if "call_id" in item
+        else "".join(part["text"] for part in item["content"])
         for item in reader.items
     ]
     # A failure leaves the last item unfinished, so it is no output.

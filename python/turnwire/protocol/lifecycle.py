@@ -75,14 +75,15 @@ TERMINAL: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Verb → (event type, the response's status in it)."""
 
-ItemKind = Literal["message", "reasoning", "function_call", "custom_tool_call"]
+ItemKind = Literal["message", "reasoning", "function_call", "custom_tool_call", "tool_search_call"]
 
 
 class ItemGrammar(NamedTuple):
     """The events of one output item: ``opening``, any number of ``delta``, ``closing``."""
 
     opening: tuple[str, ...]
-    delta: str
+    delta: str | None
+    """None for an item that comes as a whole."""
     closing: tuple[str, ...]
 
 
@@ -115,6 +116,11 @@ ITEMS: Final[Mapping[ItemKind, ItemGrammar]] = {
         delta="response.custom_tool_call_input.delta",
         closing=("response.custom_tool_call_input.done", "response.output_item.done"),
     ),
+    "tool_search_call": ItemGrammar(
+        opening=("response.output_item.added",),
+        delta=None,
+        closing=("response.output_item.done",),
+    ),
 }
 """The order of events per output kind, as OpenAI documents it."""
 
@@ -125,14 +131,17 @@ ITEM_OF: Final[Mapping[str, ItemKind]] = {
     "arguments": "function_call",
     "custom_call": "custom_tool_call",
     "input": "custom_tool_call",
+    "search_call": "tool_search_call",
+    "query": "tool_search_call",
 }
 """A core delta's kind → the output item it belongs to."""
 
-OPENED_BY: Final[frozenset[str]] = frozenset({"text", "reasoning", "call", "custom_call"})
-"""Delta kinds that may begin an item; ``arguments`` and ``input`` only continue the call before
-them."""
+OPENED_BY: Final[frozenset[str]] = frozenset(
+    {"text", "reasoning", "call", "custom_call", "search_call"}
+)
+"""Delta kinds that may begin an item; the others only continue the call before them."""
 
-CALLS: Final[frozenset[str]] = frozenset({"call", "custom_call"})
+CALLS: Final[frozenset[str]] = frozenset({"call", "custom_call", "search_call"})
 """Delta kinds that always begin an item, without any text."""
 
 

@@ -6,7 +6,9 @@ the grammar in :mod:`turnwire.protocol.lifecycle`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+import msgspec
 
 from turnwire.errors import InvariantError
 from turnwire.protocol.events import Event, ResponseObject, encode, lane_fragment
@@ -30,17 +32,22 @@ if TYPE_CHECKING:
     from turnwire.protocol.frames import CreateRequest
 
 
+DeltaKind: TypeAlias = Literal[
+    "reasoning", "text", "call", "arguments", "custom_call", "input", "search_call", "query"
+]
+
+
 class DeltaLike(Protocol):
     """A piece of what the model says; :class:`turnwire._core.Delta` is one.
 
     ``reasoning`` and ``text`` carry ``text``; ``call`` begins a function call and carries
     ``call_id``, ``name`` and ``namespace``; ``arguments`` carries ``text``. ``custom_call`` and
-    ``input`` are the same for a custom tool. A delta of another kind, or a new call, ends the item
-    before it.
+    ``input`` are the same for a custom tool, ``search_call`` and ``query`` for a search for tools.
+    A delta of another kind, or a new call, ends the item before it.
     """
 
     @property
-    def kind(self) -> Literal["reasoning", "text", "call", "arguments", "custom_call", "input"]:
+    def kind(self) -> DeltaKind:
         """What it is a piece of."""
 
     @property
@@ -65,10 +72,15 @@ _PREFIX: dict[ItemKind, str] = {
     "reasoning": "rs",
     "function_call": "fc",
     "custom_tool_call": "ctc",
+    "tool_search_call": "tsc",
 }
 
 # What a call is made with.
-_SAID: dict[ItemKind, bytes] = {"function_call": b"arguments", "custom_tool_call": b"input"}
+_SAID: dict[ItemKind, bytes] = {
+    "function_call": b"arguments",
+    "custom_tool_call": b"input",
+    "tool_search_call": b"arguments",
+}
 
 # Constant tails of items and events, by kind. `logprobs` is there although always empty, since
 # LiveKit validates with openai-python's strict models; without `summary` Codex drops the item.
@@ -105,7 +117,7 @@ class _Item:
         self.place = b'%b,"output_index":%d,"item_id":%b%b' % (lane, index, encoded_id, content)
         # A delta event is head, sequence number, mid, text, tail: an agent's turn is mostly deltas.
         self.delta_type = ITEMS[kind].delta
-        self.head = b'{"type":"%b","sequence_number":' % self.delta_type.encode()
+        self.head = b'{"type":"%b","sequence_number":' % (self.delta_type or "").encode()
         self.mid = self.place + b',"delta":'
         self.tail = (_LOGPROBS if kind == "message" else b"") + b"}"
         self._name = b"" if call is None else encode(call.name)
@@ -114,10 +126,12 @@ class _Item:
             namespace = (
                 b"" if call.namespace is None else b',"namespace":%b' % encode(call.namespace)
             )
-            self._after = b'","call_id":%b%b,"name":%b,"%b":' % (
+            searches = kind == "tool_search_call"
+            name = b',"execution":"client"' if searches else b',"name":%b' % self._name
+            self._after = b'","call_id":%b%b%b,"%b":' % (
                 encode(call.call_id),
                 namespace,
-                self._name,
+                name,
                 _SAID[kind],
             )
         elif kind == "message":
@@ -131,8 +145,15 @@ class _Item:
             self._after = b'","content":['
 
     def text(self) -> bytes:
-        """Everything so far, as a JSON string."""
-        return encode("".join(self.pieces))
+        """Everything so far, as a JSON string; what a search is made with is JSON itself."""
+        text = "".join(self.pieces)
+        if self.kind != "tool_search_call":
+            return encode(text)
+        try:
+            msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return encode(text) if text else b"{}"
+        return text.encode()
 
     def part(self, text: bytes) -> bytes:
         """Encode the item's content part with ``text``, a JSON string."""
@@ -150,7 +171,8 @@ class _Item:
     def render(self, status: str, text: bytes | None) -> bytes:
         """Encode the item; ``text`` None is the item as announced, before its part."""
         if self.kind in _SAID:
-            return b"%b%b%b%b}" % (self._before, status.encode(), self._after, text or b'""')
+            empty = b"{}" if self.kind == "tool_search_call" else b'""'
+            return b"%b%b%b%b}" % (self._before, status.encode(), self._after, text or empty)
         content = b"" if text is None else self.part(text)
         return b"%b%b%b%b]}" % (self._before, status.encode(), self._after, content)
 
@@ -164,7 +186,8 @@ class ResponseStream:
 
     ``echo_tools``, ``echo_instructions`` and ``echo_tool_choice`` are JSON from the core and are
     spliced in as they are. ``new_id`` makes an item id from its prefix: ``new_id("msg")`` is
-    ``"msg_…"``; the prefixes are ``msg``, ``rs``, ``fc`` and ``ctc``. ``created_at`` is in seconds.
+    ``"msg_…"``; the prefixes are ``msg``, ``rs``, ``fc``, ``ctc`` and ``tsc``. ``created_at`` is in
+    seconds.
     ``stream_id`` is echoed on every event, and absent on the default lane (None). ``temperature``
     and ``top_p`` are what the engine uses when the request names none (default: the API's, 1).
     Without ``has_verbosity`` the model cannot be told how much to say, and ``medium`` is echoed.
@@ -243,7 +266,7 @@ class ResponseStream:
     def push(self, deltas: Iterable[DeltaLike]) -> list[Event]:
         """Make the events of some deltas, in order. Empty texts make none.
 
-        Raises InvariantError for ``arguments`` or ``input`` without a call before them.
+        Raises InvariantError for what continues a call without one before it.
         """
         self._step("push")
         events: list[Event] = []
@@ -261,6 +284,7 @@ class ResponseStream:
                 item = self._open(delta, events)
             if text:
                 item.pieces.append(text)
+            if text and item.delta_type is not None:
                 body = b"%b%d%b%b%b" % (
                     item.head,
                     self._sequence,

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 
 use crate::detokenize;
 use crate::error::{Error, Result};
 use crate::family::generic::{Generic, Template};
 use crate::family::render::{IdSink, Sink};
-use crate::family::{Answer, Format, Renderer, native};
+use crate::family::{Answer, Family, Format, Renderer, native};
 use crate::load::Source;
 use crate::token::TokenId;
 use crate::tokenizer::{Piece, Place, Vocabulary};
@@ -106,6 +107,8 @@ pub struct Profile {
     renderer: Renderer,
     /// Why no native renderer serves; none where one does.
     not_native: Option<String>,
+    /// Why the native renderer serves no longer.
+    distrusted: OnceLock<String>,
     options: Options,
     stop_token_ids: Vec<TokenId>,
     fingerprint: [u8; 32],
@@ -164,6 +167,7 @@ impl Profile {
             source.template.as_bytes(),
             source.bos_token.as_bytes(),
             source.eos_token.as_bytes(),
+            source.stop_strings.join("\0").as_bytes(),
             renderer.format().name().as_bytes(),
             options.trust.as_str().as_bytes(),
             options.history.as_str().as_bytes(),
@@ -172,7 +176,15 @@ impl Profile {
             hasher.update(part);
         }
         let fingerprint = *hasher.finalize().as_bytes();
-        Ok(Self { source, renderer, not_native, options, stop_token_ids, fingerprint })
+        Ok(Self {
+            source,
+            renderer,
+            not_native,
+            distrusted: OnceLock::new(),
+            options,
+            stop_token_ids,
+            fingerprint,
+        })
     }
 
     /// The same vocabulary under another template, or other options.
@@ -204,7 +216,19 @@ impl Profile {
     /// Why no native renderer serves it; none where one does.
     #[must_use]
     pub fn not_native(&self) -> Option<&str> {
-        self.not_native.as_deref()
+        self.not_native.as_deref().or(self.distrusted.get().map(String::as_str))
+    }
+
+    /// The native renderer that serves.
+    #[must_use]
+    pub fn native(&self) -> Option<&dyn Family> {
+        self.renderer.native.as_deref().filter(|_| self.distrusted.get().is_none())
+    }
+
+    /// From now on the template itself renders every prompt (D6). What was rendered until then goes on
+    /// from where the two part.
+    pub fn distrust(&self, reason: String) {
+        let _ = self.distrusted.set(reason);
     }
 
     /// The vocabulary and its encoders.
@@ -223,6 +247,12 @@ impl Profile {
     #[must_use]
     pub fn stop_token_ids(&self) -> &[TokenId] {
         &self.stop_token_ids
+    }
+
+    /// Texts that end a turn; none where the files name none.
+    #[must_use]
+    pub fn stop_strings(&self) -> Option<Arc<[String]>> {
+        Some(&self.source.stop_strings).filter(|strings| !strings.is_empty()).map(Arc::clone)
     }
 
     /// Trained context, in tokens, where the files say it.

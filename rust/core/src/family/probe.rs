@@ -9,7 +9,7 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::family::generic::{Conversation, Generic, shown};
+use crate::family::generic::{Conversation, Generic, Script, shown};
 use crate::family::render::{
     Group, HEADER_QUESTION, Message, Sink, call_among, group, header_ends, shows,
 };
@@ -48,23 +48,47 @@ pub fn agree(family: &dyn Family, generic: &Generic, vocabulary: &Vocabulary) ->
                     knobs,
                     now: 0,
                 };
-                taken |= agrees(family, generic, vocabulary, &conversation)?;
+                match compare(family, generic, vocabulary, &conversation)? {
+                    Compared::Untaken => {}
+                    Compared::Same => taken = true,
+                    Compared::Other { native, printed } => {
+                        return Err(differ(
+                            &shown(&native, vocabulary),
+                            &printed.shown(vocabulary),
+                        ));
+                    }
+                }
             }
         }
     }
     if taken { Ok(()) } else { Err(Error::profile("the renderer takes none of the probes")) }
 }
 
-/// Whether the family takes the conversation, and means to print it as the template does.
+/// What a family makes of a conversation, beside what the template prints.
+pub enum Compared {
+    /// It does not take the conversation, or does not mean to print it as the template does.
+    Untaken,
+    /// The same.
+    Same,
+    /// Something else.
+    Other {
+        /// What the family prints behind the header, as a script's bytes.
+        native: Vec<u8>,
+        /// What the template prints.
+        printed: Script,
+    },
+}
+
+/// Renders the conversation both ways.
 ///
 /// # Errors
-/// When it does, and prints it otherwise than the template.
-fn agrees(
+/// `invalid_value` at `input` when the template refuses what the family takes.
+pub fn compare(
     family: &dyn Family,
     generic: &Generic,
     vocabulary: &Vocabulary,
     conversation: &Conversation<'_>,
-) -> Result<bool> {
+) -> Result<Compared> {
     let items = conversation.items;
     let leading = items.iter().take_while(|item| item.is_instruction()).count();
     let rest = &items[leading..];
@@ -77,7 +101,7 @@ fn agrees(
     let tools = !conversation.header.rendered_tools().is_empty();
     let mut before = Before { last, thinking: knobs.thinking, tools, ..Before::default() };
     if !family.takes(&groups, before) || family.departs(&groups, conversation.generate) {
-        return Ok(false);
+        return Ok(Compared::Untaken);
     }
     let question = Message::Plain { role: Role::User, text: HEADER_QUESTION.to_owned() };
     let question = generic
@@ -89,7 +113,7 @@ fn agrees(
         ids.transpose().map(|ids| ids.map(|ids| (ids, end)))
     };
     let header = header_ends(items, leading).find_map(print).transpose()?;
-    let Some((header, end)) = header else { return Ok(false) };
+    let Some((header, end)) = header else { return Ok(Compared::Untaken) };
 
     let showings = shows(family, &groups, before, conversation.generate);
     let write = |sink: &mut dyn Sink| {
@@ -108,9 +132,9 @@ fn agrees(
     let start = printed.end().saturating_sub(native.len());
     let theirs = printed.bytes(start..printed.end());
     if native == theirs && printed.encode(0..start, vocabulary)? == header {
-        return Ok(true);
+        return Ok(Compared::Same);
     }
-    Err(differ(&shown(&native, vocabulary), &printed.shown(vocabulary)))
+    Ok(Compared::Other { native, printed })
 }
 
 const TOOLS: &str = r#"[{"type":"function","name":"read_file","description":"Read \"é\" <b>","parameters":{"type":"object","properties":{"path":{"type":"string"},"n":{"type":"number","minimum":0.5}},"required":["path"]}},{"type":"function","name":"ls"}]"#;

@@ -96,7 +96,7 @@ fn named(members: &Members<'_>, param: &str, tools: &[Tool]) -> Result<usize> {
     let custom = members.string("type", param)?.as_deref() == Some("custom");
     let kind = if custom { ToolKind::Custom } else { ToolKind::Function };
     let is_it = |tool: &Tool| {
-        tool.kind == kind
+        (tool.kind == kind || tool.kind == ToolKind::Search && !custom)
             && tool.own_name == name
             && tool.namespace.as_deref() == namespace.as_deref()
     };

@@ -16,8 +16,7 @@ mod choice;
 mod tools;
 
 pub use self::choice::ToolChoice;
-use self::tools::Offered;
-pub use self::tools::{INPUT, Tool, ToolKind, full_name};
+pub use self::tools::{INPUT, Offered, SEARCH, Tool, ToolKind, full_name};
 
 /// What a template is told of how the model is to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +30,15 @@ pub struct Knobs {
 }
 
 impl Knobs {
+    /// Every word of the API for effort and verbosity.
+    const WORDS: [&'static str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+    /// The word that is spelled so; none for what is no word for effort or verbosity.
+    #[must_use]
+    pub fn word(spelled: &str) -> Option<&'static str> {
+        Self::WORDS.iter().find(|word| **word == spelled).copied()
+    }
+
     /// Thinking or not, the rest as the template has it.
     #[must_use]
     pub fn thinking(thinking: bool) -> Self {
@@ -43,10 +51,15 @@ impl Knobs {
 pub struct Header {
     /// Identifies the raw bytes that it was parsed from.
     pub key: [u8; 32],
+    /// Those bytes: instructions, tools and tool choice.
+    pub raw: [Option<Box<[u8]>>; 3],
     /// The first system message, if any.
     pub instructions: Option<String>,
-    /// Every tool that the client answers, in its order; those of a namespace one by one.
+    /// Every tool that the client answers, in its order; those of a namespace one by one. First the
+    /// request's own, then those that items added, at the front of the conversation or later.
     pub tools: Vec<Tool>,
+    /// How many of them are the request's, and how many the header declares.
+    counts: (usize, usize),
     /// The types of the hosted tools, which nobody here runs: they are neither rendered nor echoed.
     pub left_out: Vec<String>,
     /// The choice among them.
@@ -130,6 +143,41 @@ impl RawHeader<'_> {
     }
 }
 
+/// Tools that came as items (`additional_tools`, `tool_search_output`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Added {
+    /// At the front of the conversation: the header declares them.
+    pub front: Vec<Tool>,
+    /// Later: the item itself tells the model of them.
+    pub loaded: Vec<Tool>,
+    /// The types of the hosted ones among all these.
+    pub left_out: Vec<String>,
+}
+
+impl Added {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.front.is_empty() && self.loaded.is_empty() && self.left_out.is_empty()
+    }
+
+    /// With `more` behind these; what has the name of an earlier one stands in its place.
+    fn and(mut self, more: &Self) -> Self {
+        let add = |tools: &mut Vec<Tool>, more: &[Tool]| {
+            for tool in more {
+                match tools.iter_mut().find(|known| known.name == tool.name) {
+                    Some(known) => known.clone_from(tool),
+                    None => tools.push(tool.clone()),
+                }
+            }
+        };
+        add(&mut self.front, &more.front);
+        add(&mut self.loaded, &more.loaded);
+        self.left_out.extend(more.left_out.iter().cloned());
+        self
+    }
+}
+
 impl Header {
     /// Parses the header of a request.
     ///
@@ -137,6 +185,18 @@ impl Header {
     /// `invalid_value`, `missing_required_parameter` or `unsupported_parameter`, naming the field
     /// (`tools[2].name`).
     pub fn parse(raw: RawHeader<'_>) -> Result<Arc<Self>> {
+        Self::parse_with(raw, None, &Added::default())
+    }
+
+    /// The same behind a conversation whose header was `before`, with what items have `added` since.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(
+        raw: RawHeader<'_>,
+        before: Option<&Self>,
+        added: &Added,
+    ) -> Result<Arc<Self>> {
         let instructions = match raw.instructions.map(|bytes| json::value(bytes, "instructions")) {
             None => None,
             Some(value) => match value? {
@@ -149,21 +209,45 @@ impl Header {
             Some(text) => json::write_string(text, &mut echo_instructions),
             None => echo_instructions.push_str("null"),
         }
-        let Offered { tools, echoes, left_out } = tools::parse(raw.tools)?;
+        let Offered { mut tools, echoes, mut left_out } = tools::parse(raw.tools)?;
+        let Added { front, loaded, left_out: more } =
+            before.map(Self::added).unwrap_or_default().and(added);
+        let offered = tools.len();
+        tools.extend(front);
+        let counts = (offered, tools.len());
+        tools.extend(loaded);
+        left_out.extend(more);
         let (choice, echo_tool_choice) = choice::parse(raw.tool_choice, &tools)?;
         let echo_tools = format!("[{}]", echoes.join(","));
         Ok(Arc::new(Self {
             key: raw.key(),
+            raw: [raw.instructions, raw.tools, raw.tool_choice].map(|field| field.map(Box::from)),
             rendered: Mutex::default(),
             types: OnceLock::new(),
             instructions,
             tools,
+            counts,
             left_out,
             choice,
             echo_instructions,
             echo_tools,
             echo_tool_choice,
         }))
+    }
+
+    /// The tools that came as items so far.
+    #[must_use]
+    pub fn added(&self) -> Added {
+        let (offered, declared) = self.counts;
+        let part = |range| self.tools.get(range).map(<[Tool]>::to_vec).unwrap_or_default();
+        let (front, loaded) = (part(offered..declared), part(declared..self.tools.len()));
+        Added { front, loaded, left_out: Vec::new() }
+    }
+
+    /// Whether none of its tools came as an item.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.counts.0 == self.tools.len()
     }
 
     /// Its tokens with these first texts, the last of which `asks` or is the operator's like the
@@ -200,7 +284,7 @@ impl Header {
     /// What its tools take, as a parser of calls wants to know it.
     #[must_use]
     pub fn parameter_types(&self) -> Arc<ParameterTypes> {
-        Arc::clone(self.types.get_or_init(|| Arc::new(ParameterTypes::of(self.rendered_tools()))))
+        Arc::clone(self.types.get_or_init(|| Arc::new(ParameterTypes::of(self.callable_tools()))))
     }
 
     /// Bytes that it takes in memory, roughly: its texts, and as many of their tokens.
@@ -208,19 +292,27 @@ impl Header {
     pub fn bytes(&self) -> usize {
         let tools: usize = self.tools.iter().map(|tool| 3 * tool.declaration.len()).sum();
         let instructions = self.instructions.as_ref().map_or(0, String::len);
-        size_of::<Self>() + tools + self.echo_tools.len() + 3 * instructions
+        let raw: usize = self.raw.iter().flatten().map(|field| field.len()).sum();
+        size_of::<Self>() + raw + tools + self.echo_tools.len() + 3 * instructions
     }
 
-    /// The tools that are rendered: none of them when none may be called.
+    /// The tools that may be called.
     #[must_use]
-    pub fn rendered_tools(&self) -> &[Tool] {
+    pub fn callable_tools(&self) -> &[Tool] {
         if self.choice == ToolChoice::None { &[] } else { &self.tools }
     }
 
-    /// The tool that the model calls by this name.
+    /// Those of them that the header declares.
+    #[must_use]
+    pub fn rendered_tools(&self) -> &[Tool] {
+        let callable = self.callable_tools();
+        callable.get(..self.counts.1).unwrap_or(callable)
+    }
+
+    /// The tool that the model calls by this name: the newest.
     #[must_use]
     pub fn tool(&self, name: &str) -> Option<&Tool> {
-        self.tools.iter().find(|tool| tool.name == name)
+        self.tools.iter().rfind(|tool| tool.name == name)
     }
 
     /// Whether both render to the same tokens.
@@ -229,7 +321,7 @@ impl Header {
         let declarations = |header: &Self| -> Vec<String> {
             header.rendered_tools().iter().map(|tool| tool.declaration.clone()).collect()
         };
-        self.key == other.key
+        (self.key == other.key && self.is_plain() && other.is_plain())
             || (self.instructions == other.instructions
                 && declarations(self) == declarations(other))
     }

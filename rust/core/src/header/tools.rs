@@ -1,8 +1,8 @@
 //! The tools of a request: as the model is told of them, and as the client called them.
 //!
 //! A chat template knows one kind of tool, a function with a schema. So a custom tool is declared as
-//! a function of one text, `input`, and the functions of a namespace under both names; what the model
-//! calls is turned back where the client is told of it (`turn::told`). Hosted tools have nobody to run them
+//! a function of one text, `input`, a search for tools as a function, and the functions of a namespace under
+//! both names; what the model calls is turned back where the client is told of it (`turn::told`). Hosted tools have nobody to run them
 //! here and are left out, the one exception to refusing by name: agents offer `web_search` whether they
 //! need it or not.
 
@@ -44,6 +44,8 @@ pub enum ToolKind {
     Function,
     /// With a text: `custom_tool_call`.
     Custom,
+    /// For more tools, with arguments: `tool_search_call`.
+    Search,
 }
 
 /// One tool that the model may call.
@@ -65,14 +67,26 @@ pub struct Tool {
     pub schema: Option<String>,
 }
 
-/// What a request offers.
-#[derive(Debug, Default)]
-pub(super) struct Offered {
-    pub(super) tools: Vec<Tool>,
+/// The name by which a model searches for tools.
+pub const SEARCH: &str = "tool_search";
+
+/// What a search takes where the client does not say.
+const SEARCH_SCHEMA: &str =
+    r#"{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}"#;
+
+/// What a search is for, where the client does not say.
+const SEARCH_DESCRIPTION: &str =
+    "Searches for more tools; those that are found can be called then.";
+
+/// A list of tools.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// Every tool that the client answers, in its order; those of a namespace one by one.
+    pub tools: Vec<Tool>,
     /// Each offer as the Response object echoes it, compact.
-    pub(super) echoes: Vec<String>,
+    pub echoes: Vec<String>,
     /// The types of the hosted tools.
-    pub(super) left_out: Vec<String>,
+    pub left_out: Vec<String>,
 }
 
 /// The name by which the model calls a tool of a namespace.
@@ -89,31 +103,48 @@ pub fn full_name<'n>(namespace: Option<&str>, name: &'n str) -> Cow<'n, str> {
 /// # Errors
 /// `invalid_value`, `missing_required_parameter` or `unsupported_parameter`, naming the field.
 pub(super) fn parse(bytes: Option<&[u8]>) -> Result<Offered> {
-    let mut offered = Offered::default();
-    let Some(bytes) = bytes else { return Ok(offered) };
+    let Some(bytes) = bytes else { return Ok(Offered::default()) };
     let raw = json::value(bytes, "tools")?;
-    if raw.get() == "null" {
-        return Ok(offered);
-    }
-    for (index, raw) in json::array(raw, "tools")?.into_iter().enumerate() {
-        let param = format!("tools[{index}]");
-        let members = json::object(raw, &param)?;
-        let tool_type = members.required("type", &param)?;
-        if tool_type == "namespace" {
-            let echo = offered.namespace(&members, &param)?;
-            offered.echoes.push(echo);
-        } else if HOSTED.contains(&tool_type.as_ref()) {
-            offered.left_out.push(tool_type.into_owned());
-        } else {
-            let (tool, echo) = one(&members, None, &param)?;
-            offered.add(tool, &param)?;
-            offered.echoes.push(echo);
-        }
-    }
-    Ok(offered)
+    if raw.get() == "null" { Ok(Offered::default()) } else { Offered::parse(raw, "tools", false) }
 }
 
 impl Offered {
+    /// The tools of a JSON array at `param`. In one that `loads` them, `defer_loading` says how they came.
+    ///
+    /// # Errors
+    /// `invalid_value`, `missing_required_parameter` or `unsupported_parameter`, naming the field.
+    pub fn parse(raw: &RawValue, param: &str, loads: bool) -> Result<Self> {
+        let mut offered = Self::default();
+        for (index, raw) in json::array(raw, param)?.into_iter().enumerate() {
+            let param = format!("{param}[{index}]");
+            let members = json::object(raw, &param)?;
+            let tool_type = members.required("type", &param)?;
+            if tool_type == "namespace" {
+                let echo = offered.namespace(&members, &param, loads)?;
+                offered.echoes.push(echo);
+            } else if HOSTED.contains(&tool_type.as_ref()) {
+                offered.left_out.push(tool_type.into_owned());
+            } else {
+                let (tool, echo) = if tool_type == SEARCH {
+                    search(&members, &param)?
+                } else {
+                    one(&members, None, &param, loads)?
+                };
+                offered.add(tool, &param)?;
+                offered.echoes.push(echo);
+            }
+        }
+        Ok(offered)
+    }
+
+    /// The tools as a model is told of those that it has found: as a JSON array.
+    #[must_use]
+    pub fn declarations(&self) -> String {
+        let declarations: Vec<&str> =
+            self.tools.iter().map(|tool| tool.declaration.as_str()).collect();
+        format!("[{}]", declarations.join(", "))
+    }
+
     fn add(&mut self, tool: Tool, param: &str) -> Result<()> {
         if self.tools.iter().any(|other| other.name == tool.name) {
             return Err(Error::invalid_value(
@@ -126,7 +157,7 @@ impl Offered {
     }
 
     /// Adds the tools of a namespace, the first of which also says what they all are for.
-    fn namespace(&mut self, members: &Members<'_>, param: &str) -> Result<String> {
+    fn namespace(&mut self, members: &Members<'_>, param: &str, loads: bool) -> Result<String> {
         let name = name(members, param)?;
         let description = members.string("description", param)?;
         let param = format!("{param}.tools");
@@ -140,7 +171,7 @@ impl Offered {
             let param = format!("{param}[{index}]");
             let common = description.as_deref().filter(|_| index == 0);
             let namespace = Some((name.as_str(), common));
-            let (tool, echo) = one(&json::object(raw, &param)?, namespace, &param)?;
+            let (tool, echo) = one(&json::object(raw, &param)?, namespace, &param, loads)?;
             self.add(tool, &param)?;
             echoes.push(echo);
         }
@@ -160,6 +191,7 @@ fn one(
     members: &Members<'_>,
     namespace: Option<(&str, Option<&str>)>,
     param: &str,
+    loads: bool,
 ) -> Result<(Tool, String)> {
     let tool_type = members.required("type", param)?;
     let kind = match tool_type.as_ref() {
@@ -173,7 +205,7 @@ fn one(
         }
     };
     for option in ["async", "defer_loading"] {
-        if members.is_true(option) {
+        if members.is_true(option) && !(loads && option == "defer_loading") {
             return Err(Error::unsupported(
                 format!("{param}.{option}"),
                 format!("Tools with '{option}' are not supported by this server yet."),
@@ -199,7 +231,7 @@ fn one(
             echo.push_str(r#","strict":false}"#);
             schema
         }
-        ToolKind::Custom => {
+        ToolKind::Custom | ToolKind::Search => {
             parts.extend(format(members, param)?.map(Cow::Owned));
             // As with `strict`: a grammar is told to the model, and not enforced.
             echo.push_str(r#","format":{"type":"text"}}"#);
@@ -211,6 +243,36 @@ fn one(
     let description = (!parts.is_empty()).then(|| parts.join("\n\n"));
     let declaration = declare(&name, description.as_deref(), schema.as_deref(), param)?;
     Ok((Tool { name, own_name, namespace, kind, declaration, description, schema }, echo))
+}
+
+/// The search that a client executes, and its echo.
+fn search(members: &Members<'_>, param: &str) -> Result<(Tool, String)> {
+    let execution = members.string("execution", param)?;
+    if execution.as_deref() != Some("client") {
+        return Err(Error::unsupported(
+            format!("{param}.execution"),
+            "Searches for tools are not executed by this server yet: 'execution' must be 'client'.",
+        ));
+    }
+    let description = members.string("description", param)?;
+    let schema = parameters(members, param)?;
+    let mut echo = String::from(r#"{"type":"tool_search","execution":"client","description":"#);
+    write_optional(description.as_deref(), &mut echo);
+    echo.push_str(r#","parameters":"#);
+    echo.push_str(schema.as_deref().unwrap_or("null"));
+    echo.push('}');
+    let description = description.map_or_else(|| SEARCH_DESCRIPTION.to_owned(), Cow::into_owned);
+    let schema = schema.unwrap_or_else(|| SEARCH_SCHEMA.to_owned());
+    let tool = Tool {
+        name: SEARCH.to_owned(),
+        own_name: SEARCH.to_owned(),
+        namespace: None,
+        kind: ToolKind::Search,
+        declaration: declare(SEARCH, Some(&description), Some(&schema), param)?,
+        description: Some(description),
+        schema: Some(schema),
+    };
+    Ok((tool, echo))
 }
 
 fn name(members: &Members<'_>, param: &str) -> Result<String> {
@@ -231,7 +293,8 @@ fn name(members: &Members<'_>, param: &str) -> Result<String> {
 /// The schema of a function's arguments, compact.
 fn parameters(members: &Members<'_>, param: &str) -> Result<Option<String>> {
     let param = format!("{param}.parameters");
-    let Some(raw) = members.get("parameters") else { return Ok(None) };
+    let given = members.get("parameters").filter(|raw| raw.get() != "null");
+    let Some(raw) = given else { return Ok(None) };
     if !raw.get().starts_with('{') {
         return Err(json::wrong_type(&param, "an object", raw));
     }

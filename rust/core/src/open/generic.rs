@@ -19,7 +19,7 @@ use memchr::memmem;
 
 use super::{Asked, Laid, lay, segment};
 use crate::chain::{Dropped, Extent, Imprint, Lineage, Node, Segment, Tail};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::family::Before;
 use crate::family::generic::{Conversation, Generic, Script, spell};
 use crate::profile::Profile;
@@ -51,7 +51,14 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         now: began,
     };
     let vocabulary = profile.vocabulary();
-    let script = generic.print(&conversation, vocabulary)?;
+    let script = match generic.print(&conversation, vocabulary) {
+        // What a template refuses because it has only begun (Qwen 3.5 wants a question), it may take
+        // with what comes next: a warm-up renders nothing of it.
+        Err(error) if !request.generate && error.kind() == ErrorKind::InvalidValue => {
+            generic.nothing(vocabulary)?
+        }
+        printed => printed?,
+    };
 
     let lineage = parent.map(Node::lineage);
     let old: Vec<&Segment> = lineage.iter().flat_map(Lineage::segments).collect();
@@ -91,7 +98,7 @@ pub(super) fn open(profile: &Profile, generic: &Generic, asked: Asked<'_>) -> Re
         rendered,
         leading: 0,
         before: Before::default(),
-        printed: true,
+        printed: !all.is_empty(),
         dropped: Dropped::Never,
         knobs,
         generate: request.generate,

@@ -16,13 +16,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::chain::{Budget, Dropped, Extent, Imprint, Index, Meter, Node, Segment, Tape, View};
 use crate::error::{Error, Result, excerpt};
 use crate::family::Before;
-use crate::header::{Header, Knobs, RawHeader, ToolChoice};
+use crate::header::{Added, Header, Knobs, RawHeader, ToolChoice};
 use crate::item::{Item, parse_input};
 use crate::profile::Profile;
 use crate::token::{Origin, SpanKind};
 use crate::turn::{Constraint, Kind, Turn, TurnParts};
 
 mod generic;
+mod hydrate;
 mod native;
 
 /// What of a request decides its prompt. Raw JSON values, parsed here and nowhere else (D1).
@@ -95,7 +96,14 @@ impl Chains {
     /// # Errors
     /// The client's mistakes, each naming its parameter, before anything has changed.
     pub fn open(&self, parent: Option<&Node>, request: OpenRequest<'_>) -> Result<Turn> {
-        let mut items = parse_input(request.input)?;
+        let input = parse_input(request.input)?;
+        // Tools at the front of a conversation are the header's.
+        let is_front = |node: &Node| {
+            let count = node.item_count();
+            node.parts().leading == count
+                && node.items(0..count).iter().all(|item| item.is_instruction())
+        };
+        let (mut items, added) = input.settled(parent.is_none_or(is_front));
         let found = match (parent, request.scope) {
             (None, Some(scope)) => self.index.find(scope, &items),
             _ => None,
@@ -105,8 +113,24 @@ impl Chains {
             known_items = *known;
             items.drain(..known);
         }
+        // A conversation that was found again says itself which tools it has.
+        let header = match (&found, parent) {
+            (Some((node, _)), _) => self.header(Some(node), None, &added, request)?,
+            (None, parent) => self.header(parent, parent, &added, request)?,
+        };
         let parent = parent.or(found.as_ref().map(|(node, _)| node));
-        let header = self.header(parent, request)?;
+        self.open_items(parent, items, known_items, header, request)
+    }
+
+    /// The same with `items` and `header` parsed, `known_items` of the request's being the parent's.
+    fn open_items(
+        &self,
+        parent: Option<&Node>,
+        items: Vec<Arc<Item>>,
+        known_items: usize,
+        header: Arc<Header>,
+        request: OpenRequest<'_>,
+    ) -> Result<Turn> {
         if parent.is_none() && items.is_empty() && request.generate {
             return Err(Error::missing_parameter("input"));
         }
@@ -134,7 +158,7 @@ impl Chains {
         let generic = &profile.renderer().generic;
         let knobs = generic.knobs(request.effort, request.verbosity)?;
         let asked = Asked { parent, header: &header, items: &items, meter, began, knobs, request };
-        let native = match profile.renderer().native.as_deref() {
+        let native = match profile.native() {
             Some(family) => native::open(profile, family, asked)?,
             None => None,
         };
@@ -159,11 +183,26 @@ impl Chains {
 
 impl Chains {
     /// The request's header: the parent's, or one that the scope has sent before, where its bytes are
-    /// the same. That costs a hash; only a new one is parsed.
-    fn header(&self, parent: Option<&Node>, request: OpenRequest<'_>) -> Result<Arc<Header>> {
+    /// the same. That costs a hash; only a new one is parsed. The tools that came as items are inherited
+    /// from `before`, and `added` to.
+    fn header(
+        &self,
+        parent: Option<&Node>,
+        before: Option<&Node>,
+        added: &Added,
+        request: OpenRequest<'_>,
+    ) -> Result<Arc<Header>> {
         let key = request.header.key();
-        if let Some(node) = parent.filter(|node| node.parts().header.key == key) {
-            return Ok(Arc::clone(&node.parts().header));
+        let own = |node: &'_ Node| Arc::clone(&node.parts().header);
+        let inherited = before.map(own).filter(|header| !header.is_plain());
+        let same = |header: &Arc<Header>| {
+            header.key == key && added.is_empty() && (header.is_plain() || inherited.is_some())
+        };
+        if let Some(header) = parent.map(own).filter(same) {
+            return Ok(header);
+        }
+        if !added.is_empty() || inherited.is_some() {
+            return Header::parse_with(request.header, inherited.as_deref(), added);
         }
         let Some(scope) = request.scope else { return Header::parse(request.header) };
         if let Some(known) = self.index.header(scope, &key) {

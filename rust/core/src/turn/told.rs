@@ -31,6 +31,8 @@ pub enum Told {
     Arguments(String),
     /// More of a custom tool's input.
     Input(String),
+    /// More of what a search for tools is made with: raw JSON, byte for byte as sampled.
+    Query(String),
 }
 
 impl Told {
@@ -42,8 +44,10 @@ impl Told {
             Self::Text(_) => "text",
             Self::Call { kind: ToolKind::Function, .. } => "call",
             Self::Call { kind: ToolKind::Custom, .. } => "custom_call",
+            Self::Call { kind: ToolKind::Search, .. } => "search_call",
             Self::Arguments(_) => "arguments",
             Self::Input(_) => "input",
+            Self::Query(_) => "query",
         }
     }
 }
@@ -53,11 +57,13 @@ pub(super) struct Teller {
     header: Arc<Header>,
     /// The input of the custom tool that is being called.
     input: Option<Input>,
+    /// Whether tools are being searched for.
+    searches: bool,
 }
 
 impl Teller {
     pub(super) fn new(header: Arc<Header>) -> Self {
-        Self { header, input: None }
+        Self { header, input: None, searches: false }
     }
 
     /// Appends what `said` tells the client.
@@ -71,6 +77,7 @@ impl Teller {
                         out.push(Told::Input(text));
                     }
                 }
+                (Delta::Arguments(json), None) if self.searches => out.push(Told::Query(json)),
                 (Delta::Arguments(json), None) => out.push(Told::Arguments(json)),
                 (Delta::Reasoning(text), _) => self.next(Told::Reasoning(text), out),
                 (Delta::Text(text), _) => self.next(Told::Text(text), out),
@@ -86,9 +93,11 @@ impl Teller {
                             kind: *kind,
                         },
                     };
-                    let custom = matches!(call, Told::Call { kind: ToolKind::Custom, .. });
+                    let is = |wanted| matches!(call, Told::Call { kind, .. } if kind == wanted);
+                    let (custom, searches) = (is(ToolKind::Custom), is(ToolKind::Search));
                     self.next(call, out);
                     self.input = custom.then(Input::default);
+                    self.searches = searches;
                 }
             }
         }

@@ -314,6 +314,14 @@ impl Generic {
         Script::read(printed, &chat.texts, &self.control, vocabulary, self.compat)
     }
 
+    /// A script in which nothing stands.
+    ///
+    /// # Errors
+    /// Never in practice: as [`Script::read`].
+    pub fn nothing(&self, vocabulary: &Vocabulary) -> Result<Script> {
+        Script::read(String::new(), &[], &self.control, vocabulary, self.compat)
+    }
+
     /// The generation prompt's bytes in a script; empty where it cannot be told apart.
     #[must_use]
     pub fn prompt(&self, thinking: bool) -> &[u8] {

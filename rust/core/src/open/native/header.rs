@@ -35,7 +35,8 @@ pub(super) fn header(
         let given = |knobs| generic.given(knobs, began);
         header.renders_as(&node.parts().header) && given(knobs) == given(node.parts().knobs)
     };
-    if new_leading == 0 && parent.is_some_and(same) {
+    // A warm-up that the template did not take yet has no header either.
+    if new_leading == 0 && parent.is_some_and(|node| node.token_count() > 0 && same(node)) {
         return Ok(Headed::Same);
     }
     let held = parent.map_or(0, |node| node.parts().leading);

@@ -11,6 +11,7 @@ use crate::profile::Profile;
 use crate::token::SpanKind;
 use crate::turn::{Kind, Opened};
 
+mod canary;
 mod header;
 mod history;
 mod row;

@@ -46,7 +46,11 @@ const MODELS: &[Model] = &[
     model("llama.cpp/GLM-4.6", "", "<|endoftext|>"),
     model("llama.cpp/GLM-4.7-Flash", "", "<|endoftext|>"),
     model("llama.cpp/moonshotai-Kimi-K2", "", "[EOS]"),
-    without_hermes("llama.cpp/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", DEEPSEEK_BOS, DEEPSEEK_EOS),
+    without_hermes(
+        "llama.cpp/deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+        DEEPSEEK_BOS,
+        DEEPSEEK_EOS,
+    ),
     without_hermes("llama.cpp/deepseek-ai-DeepSeek-V3.1", DEEPSEEK_BOS, DEEPSEEK_EOS),
     model("llama.cpp/deepseek-ai-DeepSeek-V3.2", DEEPSEEK_BOS, DEEPSEEK_EOS),
     model("llama.cpp/deepseek-ai-DeepSeek-V4", DEEPSEEK_BOS, DEEPSEEK_EOS),
@@ -214,8 +218,7 @@ fn template(name: &str) -> String {
     if name.contains('{') {
         return name.to_owned();
     }
-    let templates =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.cache/vocab/templates");
+    let templates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.cache/vocab/templates");
     let path = templates.join(format!("{name}.jinja"));
     fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}: run `make vocab`", path.display()))

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use turnwire_core::header::{RawHeader, ToolKind};
-use turnwire_core::{Budget, Chains, Node, OpenRequest, Span, Told, TokenId, Turn};
+use turnwire_core::{Budget, Chains, Node, OpenRequest, Span, TokenId, Told, Turn};
 
 use crate::allowed;
 use crate::items::whole;
@@ -23,7 +23,8 @@ pub(crate) const LITERAL: u8 = 0xfd;
 pub(crate) const CUT: u8 = 0xfe;
 pub(crate) const BEYOND: u8 = 0xff;
 
-const TOOLS: &[u8] = br#"[{"type":"function","name":"ls","parameters":{"type":"object","properties":
+const TOOLS: &[u8] =
+    br#"[{"type":"function","name":"ls","parameters":{"type":"object","properties":
     {"path":{"type":"string"},"n":{"type":"integer"},"o":{"type":"object"}}}},
     {"type":"custom","name":"patch"},
     {"type":"namespace","name":"fs","tools":[{"type":"function","name":"rm","parameters":{}}]}]"#;

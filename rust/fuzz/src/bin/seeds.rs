@@ -11,7 +11,8 @@ fn main() -> ExitCode {
     if seeds.is_empty() || fs::create_dir_all(folder).is_err() {
         return ExitCode::FAILURE;
     }
-    let written = |(number, seed)| fs::write(Path::new(folder).join(format!("seed-{number}")), seed);
+    let written =
+        |(number, seed)| fs::write(Path::new(folder).join(format!("seed-{number}")), seed);
     if seeds.into_iter().enumerate().all(|seed| written(seed).is_ok()) {
         ExitCode::SUCCESS
     } else {

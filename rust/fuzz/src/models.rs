@@ -209,6 +209,7 @@ fn build(model: &Model) -> Profile {
         eos_token: model.eos.to_owned(),
         stop_token_ids: vocabulary.added_id(model.eos).into_iter().collect(),
         vocabulary,
+        stop_strings: Arc::default(),
         context_length: None,
     };
     Profile::new(source, options).expect("a profile")

@@ -49,8 +49,13 @@ _TOKENS = {
             *_both("think"),
         ),
     ),
+    "minimax": (
+        _WORDS,
+        ("]<]minimax[>[", "]~!b[", "]~b]", "[e~["),
+        _both("mm:think"),
+    ),
 }
-_ENDS = {"glm": "<|endoftext|>", "kimi": "[EOS]"}
+_ENDS = {"glm": "<|endoftext|>", "kimi": "[EOS]", "minimax": "[e~["}
 
 NAMES = tuple(_TOKENS)
 

@@ -130,6 +130,9 @@ pub enum Calls {
     Forbidden,
 }
 
+/// So many ids at the end of a prompt tell whether it opens reasoning.
+pub const PROMPT_END: usize = 8;
+
 /// What a model's output is read with, however its prompts are rendered.
 pub trait Format: Send + Sync {
     /// The name shown to people.
@@ -139,7 +142,7 @@ pub trait Format: Send + Sync {
     fn stop_ids(&self) -> Vec<TokenId>;
 
     /// Whether the model begins by reasoning where it `may`, behind a prompt with this `end`: its last
-    /// two ids.
+    /// [`PROMPT_END`] ids.
     fn begins_thinking(&self, may: bool, _end: &[TokenId]) -> bool {
         may
     }

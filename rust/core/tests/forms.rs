@@ -239,8 +239,8 @@ fn every_form_is_read() {
         (&gemma, "<|call>call:f{}x<call|>", &["C f", "A {}", "T x"]),
         (
             &minimax,
-            "So.]~[<all>\n]~[<invoke name=\"f\">]~[<s>7 <b>\n]~[</s>]~[<n>12]~[</n>]~[<o>]~[<a>x]~[</a>\
-             ]~[<l>]~[<item>1]~[</item>]~[<item>]~[<k>true]~[</k>]~[</item>]~[</l>]~[</o>]~[</invoke>\n]~[</all>",
+            "So.<all>\n]~[<invoke name=\"f\">]~[<s>7 <b>\n]~[</s>]~[<n>12]~[</n>]~[<o>]~[<a>x]~[</a>\
+             ]~[<l>]~[<item>1]~[</item>]~[<item>]~[<k>true]~[</k>]~[</item>]~[</l>]~[</o>]~[</invoke>\n</all>",
             &[
                 "T So.",
                 "C f",
@@ -258,7 +258,7 @@ fn every_form_is_read() {
             "]~[<invoke name=\"f\">]~[<o>]~[<a>1]~[</o>]~[<s>x]~[</invoke>",
             &["C f", r#"A {"o": {"a": 1}, "s": "x"}"#],
         ),
-        (&minimax, "]~[<invoke name=\"g\">]~[</all>", &["C g", "A {}"]),
+        (&minimax, "]~[<invoke name=\"g\">]~[</any>", &["C g", "A {}"]),
         // Cut off: as far as it was certain.
         (&minimax, "]~[<invoke name=\"f\">]~[<s>a]~", &["C f", r#"A {"s": "a"#]),
         (&minimax, "]~[<invoke name=\"f\">]~[<n>1", &["C f", r#"A {"n": "#]),

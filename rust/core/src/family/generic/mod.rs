@@ -113,9 +113,10 @@ impl Generic {
         };
         let pair = |open: &str, close: &str| Markers { open: marker(open), close: marker(close) };
         let thought = ways.sample(&template, true, "").unwrap_or_default();
-        let told = ways.given(&[say("user", "x"), say("assistant", "y")]);
+        let told = ways.given(&[say("user", "probe_asked"), say("assistant", "y")]);
         let plain = template.render(&told, None, false, true).unwrap_or_default();
-        let learned = ways.reasoning.and_then(|_| learn::reasoning(&thought, &plain, vocabulary));
+        let plain = plain.rsplit_once("probe_asked").map_or("", |(_, answer)| answer);
+        let learned = ways.reasoning.and_then(|_| learn::reasoning(&thought, plain, vocabulary));
         let shows_think = ways.reasoning.is_some()
             && between(&thought, "<think>", "</think>").any(|text| text.contains("probe_thought"));
         let in_vocabulary =

@@ -69,7 +69,6 @@ NOT_READ = {
     "llama.cpp/CohereForAI-c4ai-command-r-plus-tool_use",
     "llama.cpp/CohereForAI-c4ai-command-r7b-12-2024-tool_use",
     "llama.cpp/GigaChat3-10B-A1.8B",
-    "llama.cpp/Kimi-K3",
     "llama.cpp/LFM2-8B-A1B",
     "llama.cpp/LFM2.5-8B-A1B",
     "llama.cpp/LFM2.5-Instruct",

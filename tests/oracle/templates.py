@@ -25,6 +25,7 @@ _FITTING = (
     ("diffusion_gemma", "gemma4"),
     ("gemma", "gemma3"),
     ("minimax-m3", "minimax"),
+    ("kimi-k3", "kimi-k3"),
     ("mistral-7b", "mistral-v0.1"),
     ("mistral-nemo", "mistral-v0.1"),
     ("mistral", "tekken"),

@@ -250,7 +250,7 @@ fn every_form_is_read() {
         (
             &minimax,
             "]~[<invoke name=\"g\">]~[</invoke>\n]~[<invoke name=\"g\">]~[</invoke>\nok",
-            &["C g", "A {}", "C g", "A {}", "T \nok"],
+            &["C g", "A {}", "C g", "A {}", "T ok"],
         ),
         // Ends that are missing: of elements, and of the call.
         (

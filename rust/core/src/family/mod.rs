@@ -23,6 +23,7 @@ pub mod glm;
 pub mod harmony;
 pub mod hermes;
 pub mod kimi;
+pub mod kimi_k3;
 pub mod llama;
 pub mod marker;
 pub mod mistral;
@@ -91,6 +92,12 @@ pub trait OutputParser: Send {
     /// that tells answers from other texts.
     fn answered(&self) -> bool {
         false
+    }
+
+    /// What the output ended in beside reasoning, in a format where more than a stop token closes it;
+    /// 0 for nothing. Ask behind [`finish`](Self::finish).
+    fn within(&self) -> u8 {
+        0
     }
 
     /// How many calls have ended, each by its closing marker.
@@ -263,9 +270,9 @@ pub trait Family: Format {
         self.closer(End::Lost, sink);
     }
 
-    /// What history has in place of a stop token that ended sampled ids (law 2), perhaps within
-    /// reasoning; None for nothing.
-    fn close_of(&self, stop: TokenId, thinking: bool) -> Option<TokenId>;
+    /// What history has in place of a stop token that ended sampled ids (law 2), perhaps `within`
+    /// reasoning, or what a [closer](Self::closer) closes; None for nothing.
+    fn close_of(&self, stop: TokenId, within: bool) -> Option<TokenId>;
 
     /// Whether a message is closed by this token, though it ends no turn.
     fn closes(&self, _id: TokenId) -> bool {

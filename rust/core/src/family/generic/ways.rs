@@ -146,8 +146,9 @@ impl Ways {
         let object = json!({"probe_key": "probe_argument"});
         let given = self.given(&tool_loop(self.id(), &object, None));
         let printed = template.render(&given, Some(&probe_tools()), false, true).ok()?;
-        let (before, _) = printed.split_once("probe_argument")?.0.rsplit_once("probe_key")?;
-        Some(before.ends_with('"'))
+        let (_, behind) = printed.split_once("probe_argument")?.0.rsplit_once("probe_key")?;
+        // As a member's name, or as that in a string.
+        Some(["\":", "\\\":"].iter().any(|colon| behind.starts_with(colon)))
     }
 
     /// Whether the template takes `messages` and prints all that is `wanted`.

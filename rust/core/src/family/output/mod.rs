@@ -49,6 +49,7 @@ pub mod harmony;
 mod parser;
 mod place;
 mod prose;
+pub mod xtml;
 
 use std::mem;
 use std::sync::Arc;

@@ -202,7 +202,7 @@ fn is_name(c: char) -> bool {
 }
 
 /// Writes a piece of a string's inside as JSON has it.
-fn escape(text: &str, into: &mut String) {
+pub(super) fn escape(text: &str, into: &mut String) {
     let mut quoted = String::with_capacity(text.len() + 2);
     json::write_string(text, &mut quoted);
     into.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());

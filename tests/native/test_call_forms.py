@@ -1,4 +1,4 @@
-"""Calls in forms of their own, with the control tokens that their models sample: by hand, and hostile.
+"""Calls in forms of their own, in the tokens that their models sample: by hand, and hostile.
 
 What is written down here is read off the templates: Gemma 4's, and MiniMax M3's.
 """
@@ -23,9 +23,12 @@ _READ: tuple[tuple[str, str, list[tuple[str, str]]], ...] = (
     (GEMMA, "Hi.\n\nYou.", [("message", "Hi.\n\nYou.")]),
     (
         GEMMA,
-        "<|channel>thought\nWhy?\n\nSo.\n<channel|>Let me look."
-        '<|tool_call>call:read_file{deep:true,limit:12,path:<|"|>a "b"\n\\c, {d}<|"|>,ranges:[1,2]}'
-        "<tool_call|><|tool_call>call:ls{}<tool_call|><|tool_response>",
+        (
+            "<|channel>thought\nWhy?\n\nSo.\n<channel|>Let me look."
+            "<|tool_call>call:read_file{deep:true,limit:12,"
+            'path:<|"|>a "b"\n\\c, {d}<|"|>,ranges:[1,2]}'
+            "<tool_call|><|tool_call>call:ls{}<tool_call|><|tool_response>"
+        ),
         [
             ("reasoning", "Why?\n\nSo."),
             ("message", "Let me look."),
@@ -49,10 +52,13 @@ _READ: tuple[tuple[str, str, list[tuple[str, str]]], ...] = (
     (GEMMA, "<|channel>thoughtful", [("reasoning", "thoughtful")]),
     (
         MINIMAX,
-        f"<mm:think>Why?\n\nSo.</mm:think>Let me look.{_NS}<tool_call>\n"
-        f'{_NS}<invoke name="read_file">{_NS}<path>12 <b>"\n{_NS}</path>{_NS}<deep>true{_NS}</deep>'
-        f"{_NS}<ranges>{_NS}<item>1{_NS}</item>{_NS}<item>2{_NS}</item>{_NS}</ranges>{_NS}</invoke>"
-        f'\n{_NS}<invoke name="ls">{_NS}</invoke>\n{_NS}</tool_call>',
+        (
+            f"<mm:think>Why?\n\nSo.</mm:think>Let me look.{_NS}<tool_call>\n"
+            f'{_NS}<invoke name="read_file">{_NS}<path>12 <b>"\n{_NS}</path>'
+            f"{_NS}<deep>true{_NS}</deep>{_NS}<ranges>{_NS}<item>1{_NS}</item>"
+            f"{_NS}<item>2{_NS}</item>{_NS}</ranges>{_NS}</invoke>\n"
+            f'{_NS}<invoke name="ls">{_NS}</invoke>\n{_NS}</tool_call>'
+        ),
         [
             ("reasoning", "Why?\n\nSo."),
             ("message", "Let me look."),
@@ -62,9 +68,11 @@ _READ: tuple[tuple[str, str, list[tuple[str, str]]], ...] = (
     ),
     (
         MINIMAX,
-        f'</mm:think>{_NS}<tool_call>\n{_NS}<invoke name="ls">{_NS}<a>{_NS}<b>x y{_NS}</b>{_NS}<c>'
-        f"{_NS}<item>{_NS}<d>7{_NS}</d>{_NS}</item>{_NS}</c>{_NS}</a>{_NS}</invoke>\n"
-        f"{_NS}</tool_call>",
+        (
+            f'</mm:think>{_NS}<tool_call>\n{_NS}<invoke name="ls">{_NS}<a>{_NS}<b>x y{_NS}</b>'
+            f"{_NS}<c>{_NS}<item>{_NS}<d>7{_NS}</d>{_NS}</item>{_NS}</c>{_NS}</a>{_NS}</invoke>\n"
+            f"{_NS}</tool_call>"
+        ),
         [("ls", '{"a": {"b": "x y", "c": [{"d": 7}]}}')],
     ),
     (MINIMAX, f'{_NS}<invoke name="ls">{_NS}<path>a', [("ls", '{"path": ')]),
@@ -115,11 +123,33 @@ def test_calls_are_read_as_they_are_meant(name, text, says):
 
 _PIECES = {
     GEMMA: (
-        *("<|tool_call>call:ls{", "<|tool_call>", "call:", "a:", '<|"|>', "}", "]", "[", ",", "<tool_call|>"),
+        *(
+            "<|tool_call>call:ls{",
+            "<|tool_call>",
+            "call:",
+            "a:",
+            '<|"|>',
+            "}",
+            "]",
+            "[",
+            ",",
+            "<tool_call|>",
+        ),
         *("<|channel>", "thought\n", "<channel|>", "x y", "12", "\n", "<|tool_response>"),
     ),
     MINIMAX: (
-        *(f'{_NS}<invoke name="ls">', _NS, _NS, f"{_NS}<a>", f"{_NS}</a>", f"{_NS}</invoke>", "<a>", "</a>", "<item>", "</item>"),
+        *(
+            f'{_NS}<invoke name="ls">',
+            _NS,
+            _NS,
+            f"{_NS}<a>",
+            f"{_NS}</a>",
+            f"{_NS}</invoke>",
+            "<a>",
+            "</a>",
+            "<item>",
+            "</item>",
+        ),
         *("</invoke>", "<tool_call>", "</tool_call>", "<mm:think>", "</mm:think>", "x y", "12"),
     ),
 }
@@ -151,7 +181,7 @@ def test_whatever_comes_is_well_formed_and_the_same_in_any_pieces(name):
 
 @pytest.mark.parametrize("name", [GEMMA, "llama.cpp/google-gemma-4-31B-it"])
 def test_gemma_goes_on_behind_an_output(name):
-    """The next step's prompt has the sampled ids as they came, and opens reasoning where the template does."""
+    """The next prompt has the sampled ids, and opens reasoning where the template does."""
     talk = _talk(name)
     text = "<|channel>thought\nWhy?\n<channel|><|tool_call>call:ls{}<tool_call|>"
     ids = _sampled(talk, text)

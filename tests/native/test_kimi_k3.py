@@ -189,7 +189,7 @@ def test_outputs_stand_in_the_order_of_their_calls():
     ],
 )
 def test_a_template_that_prints_otherwise_is_not_served(printed, other):
-    """The renderer is off, and the template has all of it; an escape is not asked for by the probe."""
+    """The renderer is off, and the template has all of it. No probe asks for an escape."""
     template = templates.template(NAME)
     assert printed in template.text
     edited = Template(other, template.text.replace(printed, other), template.vocabulary)
@@ -200,9 +200,10 @@ def test_a_template_that_prints_otherwise_is_not_served(printed, other):
 # --- By hand: what the template says, read off it -------------------------------------------
 
 _EFFORT = (
-    '<|open|>message role="system" type="thinking-effort"<|sep|>`thinking_effort` guides on how much to '
-    "think in your thinking channel (not including the response channel), supported values include "
-    "`low`, `medium`, `high`, and `max`.\nNow the system is invoked with `thinking_effort=max`."
+    '<|open|>message role="system" type="thinking-effort"<|sep|>`thinking_effort` guides on how '
+    "much to think in your thinking channel (not including the response channel), supported "
+    "values include `low`, `medium`, `high`, and `max`.\n"
+    "Now the system is invoked with `thinking_effort=max`."
     "<|close|>message<|sep|><|end_of_msg|>"
 )
 _ASKED = _open('message role="user"') + "\n\nhi" + _close("message") + "<|end_of_msg|>"
@@ -265,7 +266,10 @@ def test_a_tool_loop_by_hand(trust):
 _STRING = 'argument key="a" type="string"'
 _READ = (
     # What is sampled behind the prompt, and what it says.
-    (f"Why?\n\n{_ANSWER}Hi.\n\nYou.\n{_ENDS}", [("reasoning", "Why?\n\n"), ("message", "Hi.\n\nYou.\n")]),
+    (
+        f"Why?\n\n{_ANSWER}Hi.\n\nYou.\n{_ENDS}",
+        [("reasoning", "Why?\n\n"), ("message", "Hi.\n\nYou.\n")],
+    ),
     (f"\n{_ANSWER}{_ENDS}", []),
     (f"{_ANSWER}<|sep|>a</think><b>{_ENDS}", [("message", "a</think><b>")]),
     # Ends that are missing, and a call while it thinks.
@@ -275,8 +279,11 @@ _READ = (
     ),
     # Whatever a type says: what is no JSON is a string.
     (
-        f"{_ANSWER}{_called('ls', 1)}{_argument('a', 'number', 'one')}{_argument('b', 'string', '1')}"
-        f"{_close('call')}{_called('ls', 2)}{_open('json')}[1{_close('json')}{_close('call')}",
+        (
+            f"{_ANSWER}{_called('ls', 1)}{_argument('a', 'number', 'one')}"
+            f"{_argument('b', 'string', '1')}"
+            f"{_close('call')}{_called('ls', 2)}{_open('json')}[1{_close('json')}{_close('call')}"
+        ),
         [("ls", '{"a": "one", "b": "1"}'), ("ls", "[1")],
     ),
     (f"{_ANSWER}{_called('ls', 1)}{_open(_STRING)}b", [("ls", '{"a": "b')]),

@@ -38,15 +38,23 @@ RENAMED = {
     "gemma4": (
         "gemma3",
         {
-            **{46: "<|tool>", 47: "<tool|>", 48: "<|tool_call>", 49: "<tool_call|>"},
-            **{50: "<|tool_response>", 51: "<tool_response|>", 52: '<|"|>'},
-            **{98: "<|think|>", 100: "<|channel>", 101: "<channel|>"},
-            **{105: "<|turn>", 106: "<turn|>"},
+            46: "<|tool>",
+            47: "<tool|>",
+            48: "<|tool_call>",
+            49: "<tool_call|>",
+            50: "<|tool_response>",
+            51: "<tool_response|>",
+            52: '<|"|>',
+            98: "<|think|>",
+            100: "<|channel>",
+            101: "<channel|>",
+            105: "<|turn>",
+            106: "<turn|>",
         },
     ),
 }
 """Vocabularies in which reserved tokens have the names that later models give them: Meta's
-``tokenizer.py`` for Llama 3.1, ``tekken.json`` of version 13, and what Gemma 4's templates print."""
+``tokenizer.py`` for Llama 3.1, ``tekken.json`` of version 13, and Gemma 4's templates."""
 
 # llama.cpp's token types (gguf.TokenType): what is matched in a text before it is split.
 _CONTROL, _USER_DEFINED = 3, 4

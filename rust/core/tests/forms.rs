@@ -115,8 +115,8 @@ fn shown(form: &CallForm, output: &str) -> Vec<String> {
 
 #[test]
 fn every_form_is_read() {
-    let [xml, glm, kimi, r1, mistral, bare, llama, gemma, minimax] = forms();
-    let cases: [(&CallForm, &str, &[&str]); 44] = [
+    let [xml, glm, kimi, r1, mistral, bare, llama, ..] = forms();
+    let cases: [(&CallForm, &str, &[&str]); 29] = [
         (
             &xml,
             "Hi.\n\n<tool_call>\n<function=f>\n<parameter=s>\na\n\"b\"\n</parameter>\n\
@@ -214,6 +214,16 @@ fn every_form_is_read() {
         // What only begins like another call is text, with what stands before it.
         (&llama, "[f(), h(n=1)]", &["C f", "A {}", "T , h(n=1)]"]),
         (&llama, r#"{"name": "g"}; {"name": "h"}"#, &["C g", "A {}", r#"T ; {"name": "h"}"#]),
+    ];
+    for (form, output, expected) in cases {
+        assert_eq!(shown(form, output), expected, "{output}");
+    }
+}
+
+#[test]
+fn arguments_that_nest_are_read() {
+    let [.., gemma, minimax] = forms();
+    let cases: [(&CallForm, &str, &[&str]); 15] = [
         (
             &gemma,
             "So.<|call>call:f{n:-7,o:{a b:[true,null,<|\"|>}<call|><|\"|>],c:{}},s:<|\"|>a\n\"b\"\\,<|\"|>}<call|>",

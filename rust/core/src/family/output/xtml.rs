@@ -90,6 +90,15 @@ enum Place {
     Json,
 }
 
+/// What has come of the current call's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Given {
+    Nothing,
+    Members,
+    /// All of them, as one text.
+    Text,
+}
+
 /// A tag on its way.
 struct Tag {
     closes: bool,
@@ -110,9 +119,7 @@ pub struct XtmlReader {
     thinks_from: Option<usize>,
     responded: bool,
     ended: bool,
-    /// Arguments of the current call that have begun, and whether they came as one text.
-    arguments: usize,
-    whole: bool,
+    given: Given,
     incomplete: bool,
     closed: usize,
 }
@@ -133,8 +140,7 @@ impl XtmlReader {
             thinks_from: thinking.then_some(0),
             responded: !thinking,
             ended: false,
-            arguments: 0,
-            whole: false,
+            given: Given::Nothing,
             incomplete: false,
             closed: 0,
         }
@@ -206,9 +212,12 @@ impl XtmlReader {
         if !matches!(self.place, Place::Call | Place::Json) {
             return;
         }
-        if !self.whole {
-            append(out, Delta::Arguments, if self.arguments == 0 { "{}" } else { "}" });
-        }
+        let end = match self.given {
+            Given::Nothing => "{}",
+            Given::Members => "}",
+            Given::Text => "",
+        };
+        append(out, Delta::Arguments, end);
         self.place = Place::Tools;
         self.incomplete = false;
         self.closed += 1;
@@ -217,19 +226,19 @@ impl XtmlReader {
     fn opened(&mut self, tag: &Tag, out: &mut Vec<Delta>) {
         let in_call = matches!(self.place, Place::Call | Place::Argument { .. });
         match tag.text.split_whitespace().next().unwrap_or_default() {
-            "argument" if in_call => {
+            "argument" if in_call && self.given != Given::Text => {
                 self.end_value(out);
-                let mut json = String::from(if self.arguments == 0 { "{" } else { ", " });
+                let mut json = String::from(if self.given == Given::Nothing { "{" } else { ", " });
                 json::write_string(&attribute(&tag.text, "key"), &mut json);
                 json.push_str(": ");
                 let string = attribute(&tag.text, "type") == "string";
                 json.push_str(if string { "\"" } else { "" });
                 append(out, Delta::Arguments, &json);
-                self.arguments += 1;
+                self.given = Given::Members;
                 self.place = Place::Argument { string, held: String::new() };
             }
-            "json" if in_call && self.arguments == 0 => {
-                self.whole = true;
+            "json" if in_call && self.given == Given::Nothing => {
+                self.given = Given::Text;
                 self.place = Place::Json;
             }
             "call" if self.calls != Calls::Forbidden => {
@@ -238,7 +247,7 @@ impl XtmlReader {
                 let name = attribute(&tag.text, "tool");
                 if !name.trim().is_empty() {
                     out.push(Delta::Call { call_id: (self.mint)(), name });
-                    (self.arguments, self.whole, self.incomplete) = (0, false, true);
+                    (self.given, self.incomplete) = (Given::Nothing, true);
                     self.place = Place::Call;
                 }
             }

@@ -138,17 +138,14 @@ impl BracedBody {
             At::Value => self.value(c)?,
             At::String(mut held) => {
                 held.push(c);
-                match self.letters().filter(|quote| held.ends_with(quote)) {
-                    Some(quote) => {
-                        held.truncate(held.len() - quote.len());
-                        self.close_string(&held)
-                    }
-                    None => {
-                        let keep = self.letters().map_or(0, |quote| begun_marker(&held, quote));
-                        let rest = held.split_off(held.len() - keep);
-                        escape(&held, &mut self.ready);
-                        At::String(rest)
-                    }
+                if let Some(quote) = self.letters().filter(|quote| held.ends_with(quote)) {
+                    held.truncate(held.len() - quote.len());
+                    self.close_string(&held)
+                } else {
+                    let keep = self.letters().map_or(0, |quote| begun_marker(&held, quote));
+                    let rest = held.split_off(held.len() - keep);
+                    escape(&held, &mut self.ready);
+                    At::String(rest)
                 }
             }
             At::Scalar(text) if matches!(c, ',' | '}' | ']') => {
@@ -198,10 +195,10 @@ impl BracedBody {
 
     /// What stands between two members or items.
     fn separate(&mut self) {
-        if let Some(frame) = self.frames.last_mut() {
-            if !mem::replace(&mut frame.empty, false) {
-                self.ready.push_str(", ");
-            }
+        if let Some(frame) = self.frames.last_mut()
+            && !mem::replace(&mut frame.empty, false)
+        {
+            self.ready.push_str(", ");
         }
     }
 
@@ -216,12 +213,11 @@ impl BracedBody {
     }
 
     fn end_key(&mut self, text: &str) -> At {
-        let quotes = [self.quote.content(), "\""].into_iter();
         let key = text.trim();
         let bare = |quote: &str| key.strip_prefix(quote)?.strip_suffix(quote);
-        let key = quotes.filter_map(bare).next().unwrap_or(key).to_owned();
+        let key = bare(self.quote.content()).or_else(|| bare("\"")).unwrap_or(key);
         self.separate();
-        json::write_string(&key, &mut self.ready);
+        json::write_string(key, &mut self.ready);
         self.ready.push_str(": ");
         At::Value
     }

@@ -16,6 +16,7 @@ from looping import TOOLS, Loop, agents_loop, brought
 from oracle import templates
 from oracle.generic import Template
 from talking import ASK, Talk, items_of, outputs_for, profile_of, said, spelled_otherwise
+from turnwire import _core
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,8 +145,13 @@ def test_a_call_that_is_cut_off_is_closed(part, ends):
         talk.answer(turn, ASK, [*sampled(talk, opened), *stops])
         # A call that is whole needs an output.
         new = outputs_for(talk.items) if part.endswith(_close("call")) else ASK
-        next_ = talk.spell(talk.open(new).prompt.tolist()[len(prompt) :])
-        assert next_.startswith(opened + ends + '<|open|>message role="')
+        after = talk.open(new).prompt.tolist()
+        assert talk.spell(after[len(prompt) :]).startswith(opened + ends + '<|open|>message role="')
+        # A store keeps what is to be closed.
+        assert talk.node
+        talk.chains = _core.Chains(talk.profile)
+        talk.node = talk.chains.hydrate(None, talk.node.export())
+        assert talk.open(new).prompt.tolist() == after
 
 
 @each_trust

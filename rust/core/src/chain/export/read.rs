@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::bytes::{Left, broken};
-use super::write::{DROPPED, KINDS, LASTS, ORIGINS, ROLES, TAILS, TOOLS};
+use super::write::{DROPPED, KINDS, LASTS, ORIGINS, ROLES, TAILS, TOOLS, WITHIN};
 use super::{CHECK, HEAD, MAGIC, VERSION};
-use crate::chain::{Before, Extent, Imprint, Index, Lineage, Node, NodeParts, Segment};
+use crate::chain::{Before, End, Extent, Imprint, Index, Lineage, Node, NodeParts, Segment, Tail};
 use crate::error::Result;
 use crate::header::{Added, Header, Knobs, RawHeader, Tool};
 use crate::item::Item;
@@ -117,7 +117,7 @@ impl<'a> Record<'a> {
         let segments = (0..count)
             .map(|_| segment(&mut left, &mut moved, reading.knows, all_items))
             .collect::<Result<Vec<_>>>()?;
-        let tail = left.choice(&TAILS)?;
+        let tail = tail(left.byte()?)?;
         let count = left.count(2)?;
         let unanswered =
             (0..count).map(|_| Ok((left.string()?, left.string()?))).collect::<Result<Vec<_>>>()?;
@@ -155,6 +155,12 @@ impl<'a> Record<'a> {
             meter: index.meter().clone(),
         })))
     }
+}
+
+fn tail(byte: u8) -> Result<Tail> {
+    let within = || byte.checked_sub(WITHIN).map(|place| Tail::Sampled(End::Within(place)));
+    let known = TAILS.get(usize::from(byte)).copied().or_else(within);
+    known.ok_or_else(|| broken("an unknown kind"))
 }
 
 /// The parent's segments, looked up only where one has moved.

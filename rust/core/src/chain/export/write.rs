@@ -28,6 +28,8 @@ pub(super) const TAILS: [Tail; 6] = [
     Tail::Sampled(End::Thinking),
     Tail::Sampled(End::Lost),
 ];
+/// From here on, the place within its format's own in which a turn was cut off.
+pub(super) const WITHIN: u8 = 64;
 
 impl Node {
     /// What this turn brought, as a record behind its parent's (see the module). Where its past was
@@ -96,7 +98,10 @@ impl Node {
         for segment in &parts.segments {
             put_segment(out, segment, &moved);
         }
-        out.push(place(&TAILS, &parts.tail));
+        out.push(match parts.tail {
+            Tail::Sampled(End::Within(place)) => WITHIN.saturating_add(place),
+            tail => place(&TAILS, &tail),
+        });
         put_size(out, parts.unanswered.len());
         for (call_id, name) in &parts.unanswered {
             put_bytes(out, call_id.as_bytes());

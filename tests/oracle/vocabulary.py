@@ -35,9 +35,26 @@ RENAMED = {
         {128004: "<|finetune_right_pad_id|>", 128008: "<|eom_id|>", 128010: "<|python_tag|>"},
     ),
     "tekken-v13": ("tekken", {32: "[ARGS]", 33: "[CALL_ID]", 34: "[THINK]", 35: "[/THINK]"}),
+    "gemma4": (
+        "gemma3",
+        {
+            46: "<|tool>",
+            47: "<tool|>",
+            48: "<|tool_call>",
+            49: "<tool_call|>",
+            50: "<|tool_response>",
+            51: "<tool_response|>",
+            52: '<|"|>',
+            98: "<|think|>",
+            100: "<|channel>",
+            101: "<channel|>",
+            105: "<|turn>",
+            106: "<turn|>",
+        },
+    ),
 }
 """Vocabularies in which reserved tokens have the names that later models give them: Meta's
-``tokenizer.py`` for Llama 3.1, and ``tekken.json`` of version 13."""
+``tokenizer.py`` for Llama 3.1, ``tekken.json`` of version 13, and Gemma 4's templates."""
 
 # llama.cpp's token types (gguf.TokenType): what is matched in a text before it is split.
 _CONTROL, _USER_DEFINED = 3, 4
@@ -138,13 +155,18 @@ def generic_path(name: str) -> Path:
         files = generic_path(source)
         folder.mkdir(exist_ok=True)
         described = json.loads((files / "tokenizer.json").read_text(encoding="utf-8"))
+        changed: dict[Any, str] = {}
         for token in described["added_tokens"]:
-            token["content"] = names.get(token["id"], token["content"])
+            if token["id"] in names:
+                changed[token["content"]] = names[token["id"]]
+                token |= {"content": names[token["id"]], "special": True}
         listed = described["model"]["vocab"]
         renamed = {names.get(token_id, token): token_id for token, token_id in listed.items()}
         described["model"]["vocab"] = renamed
         _write(folder / "tokenizer.json", described)
         config = json.loads((files / "tokenizer_config.json").read_text(encoding="utf-8"))
+        for key in ("bos_token", "eos_token"):
+            config[key] = changed.get(_token(config.get(key)), config.get(key))
         _write(folder / "tokenizer_config.json", config)
     _there(folder / "tokenizer.json")
     return folder

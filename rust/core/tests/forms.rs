@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use turnwire_core::family::marker::Marker;
-use turnwire_core::family::output::form::{BodyForm, CallForm, Tags};
+use turnwire_core::family::output::form::{BodyForm, CallForm, Elements, Tags};
 use turnwire_core::family::output::{OutputFormat, OutputReader, Start};
 use turnwire_core::family::{Delta, OutputParser};
 use turnwire_core::header::{Header, ParameterTypes, RawHeader};
@@ -44,14 +44,23 @@ fn tags(key: &str, value: &str, value_end: &str, end: &str, lines: bool) -> Body
     })
 }
 
-/// Qwen3-Coder, GLM, Kimi, `DeepSeek` R1, Mistral, bare objects, Llama 3.
-fn forms() -> [CallForm; 7] {
+/// Qwen3-Coder, GLM, Kimi, `DeepSeek` R1, Mistral, bare objects, Llama 3, Gemma 4, `MiniMax` M3.
+fn forms() -> [CallForm; 9] {
     let named = |before: &str, after: &str| BodyForm::Named {
         before: before.to_owned(),
         after: after.to_owned(),
     };
     let xml = tags("<parameter=", ">", "</parameter>", "</function>", true);
     let glm = tags("<arg_key>", "<arg_value>", "</arg_value>", "", false);
+    let braced =
+        BodyForm::Braced { before: "call:".to_owned(), quote: Marker::Text("<|\"|>".to_owned()) };
+    let elements = BodyForm::Elements(Elements {
+        before: String::new(),
+        behind: "\">".to_owned(),
+        mark: Marker::Text("]~[".to_owned()),
+        item: "item".to_owned(),
+        end: "</invoke>".to_owned(),
+    });
     [
         form("<tool_call>", Some("</tool_call>"), xml),
         form("<tool_call>", Some("</tool_call>"), glm),
@@ -60,6 +69,8 @@ fn forms() -> [CallForm; 7] {
         form("[TOOL_CALLS]", None, BodyForm::Object { list: true }),
         form("{", None, BodyForm::Object { list: false }),
         CallForm { bare: true, ..form("<|python_tag|>", None, BodyForm::Python) },
+        form("<|call>", Some("<call|>"), braced),
+        form("]~[<invoke name=\"", None, elements),
     ]
 }
 
@@ -104,7 +115,7 @@ fn shown(form: &CallForm, output: &str) -> Vec<String> {
 
 #[test]
 fn every_form_is_read() {
-    let [xml, glm, kimi, r1, mistral, bare, llama] = forms();
+    let [xml, glm, kimi, r1, mistral, bare, llama, ..] = forms();
     let cases: [(&CallForm, &str, &[&str]); 29] = [
         (
             &xml,
@@ -209,6 +220,65 @@ fn every_form_is_read() {
     }
 }
 
+#[test]
+fn arguments_that_nest_are_read() {
+    let [.., gemma, minimax] = forms();
+    let cases: [(&CallForm, &str, &[&str]); 15] = [
+        (
+            &gemma,
+            "So.<|call>call:f{n:-7,o:{a b:[true,null,<|\"|>}<call|><|\"|>],c:{}},s:<|\"|>a\n\"b\"\\,<|\"|>}<call|>",
+            &[
+                "T So.",
+                "C f",
+                r#"A {"n": -7, "o": {"a b": [true, null, "}<call|>"], "c": {}}, "s": "a\n\"b\"\\,"}"#,
+            ],
+        ),
+        (&gemma, "<|call>call:g{}<call|><|call>call:g{}<call|>", &["C g", "A {}", "C g", "A {}"]),
+        // As JSON spells it; what is no JSON is a string; commas too many.
+        (
+            &gemma,
+            "<|call>call:f{ \"s\" : \"x, \\\"y\", <|\"|>n<|\"|>: 1 , o: [yes, 2,], }<call|>",
+            &["C f", r#"A {"s": "x, \"y", "n": 1, "o": ["yes", 2]}"#],
+        ),
+        // Cut off, by a limit and by a marker.
+        (&gemma, "<|call>call:f{s:<|\"|>a<|", &["C f", r#"A {"s": "a"#]),
+        (&gemma, "<|call>call:f{n:12<call|>b", &["C f", r#"A {"n": "#, "T b"]),
+        // No call; and none in text that only begins like one.
+        (&gemma, "<|call>f{}<call|>", &["T <|call>f{}<call|>"]),
+        (&gemma, "<|call>call:f()<call|>", &["T <|call>call:f()<call|>"]),
+        (&gemma, "<|call>call:f{}x<call|>", &["C f", "A {}", "T x"]),
+        (
+            &minimax,
+            "So.<all>\n]~[<invoke name=\"f\">]~[<s>7 <b>\n]~[</s>]~[<n>12]~[</n>]~[<o>]~[<a>x]~[</a>\
+             ]~[<l>]~[<item>1]~[</item>]~[<item>]~[<k>true]~[</k>]~[</item>]~[</l>]~[</o>]~[</invoke>\n</all>",
+            &[
+                "T So.",
+                "C f",
+                r#"A {"s": "7 <b>\n", "n": 12, "o": {"a": "x", "l": [1, {"k": true}]}}"#,
+            ],
+        ),
+        (
+            &minimax,
+            "]~[<invoke name=\"g\">]~[</invoke>\n]~[<invoke name=\"g\">]~[</invoke>\nok",
+            &["C g", "A {}", "C g", "A {}", "T ok"],
+        ),
+        // Ends that are missing: of elements, and of the call.
+        (
+            &minimax,
+            "]~[<invoke name=\"f\">]~[<o>]~[<a>1]~[</o>]~[<s>x]~[</invoke>",
+            &["C f", r#"A {"o": {"a": 1}, "s": "x"}"#],
+        ),
+        (&minimax, "]~[<invoke name=\"g\">]~[</any>", &["C g", "A {}"]),
+        // Cut off: as far as it was certain.
+        (&minimax, "]~[<invoke name=\"f\">]~[<s>a]~", &["C f", r#"A {"s": "a"#]),
+        (&minimax, "]~[<invoke name=\"f\">]~[<n>1", &["C f", r#"A {"n": "#]),
+        (&minimax, "]~[<invoke name=\"f\" x", &["T ]~[<invoke name=\"f\" x"]),
+    ];
+    for (form, output, expected) in cases {
+        assert_eq!(shown(form, output), expected, "{output}");
+    }
+}
+
 const FRAGMENTS: &[&str] = &[
     "<tool_call>",
     "</tool_call>",
@@ -263,6 +333,18 @@ const FRAGMENTS: &[&str] = &[
     ")",
     ";",
     "{\"name\": \"f\"",
+    "<|call>call:f{",
+    "<|\"|>",
+    "<call|>",
+    "o:",
+    ",",
+    "]~[",
+    "<invoke name=\"f\">",
+    "<o>",
+    "</o>",
+    "<item>",
+    "</item>",
+    "</invoke>",
 ];
 
 fn output() -> impl Strategy<Value = String> {
@@ -274,7 +356,7 @@ proptest! {
 
     /// Law 6, for every form and whatever comes.
     #[test]
-    fn pieces_do_not_matter(which in 0..7_usize, text in output(), cuts in vec(0..6_usize, 0..60)) {
+    fn pieces_do_not_matter(which in 0..9_usize, text in output(), cuts in vec(0..6_usize, 0..60)) {
         let form = &forms()[which];
         let mut pieces = Vec::new();
         let mut rest: Vec<char> = text.chars().collect();
@@ -313,9 +395,30 @@ proptest! {
         prop_assert_eq!(found, serde_json::json!({"s": text, "n": number}));
     }
 
+    /// What is written in braces comes back, and in elements: whatever a string holds.
+    #[test]
+    fn values_that_nest_come_back(text in "(?s).{0,60}", number in any::<i64>(), flag in any::<bool>()) {
+        prop_assume!(!text.contains("]~[") && !text.contains("<|\"|>"));
+        let [.., gemma, minimax] = forms();
+        let braces = format!(
+            "<|call>call:f{{o:{{k:[{number},{{}}],t:{flag}}},s:<|\"|>{text}<|\"|>}}<call|>"
+        );
+        let elements = format!(
+            "]~[<invoke name=\"f\">]~[<o>]~[<k>]~[<item>{number}]~[</item>]~[<item>{{}}]~[</item>]~[</k>\
+             ]~[<t>{flag}]~[</t>]~[</o>]~[<s>{text}]~[</s>]~[</invoke>"
+        );
+        for (form, output) in [(gemma, braces), (minimax, elements)] {
+            let deltas = read(&form, &[output]);
+            let Some(Delta::Arguments(json)) = deltas.get(1) else { panic!("{deltas:?}") };
+            let found: serde_json::Value = serde_json::from_str(json).unwrap();
+            let meant = serde_json::json!({"o": {"k": [number, {}], "t": flag}, "s": text});
+            prop_assert_eq!(found, meant);
+        }
+    }
+
     /// Text without a marker is all of it text.
     #[test]
-    fn no_text_is_lost(which in select(vec![0_usize, 1, 2, 3, 4, 6]), words in vec(select(&["a", "b\n", " c", "{", "7"][..]), 1..20)) {
+    fn no_text_is_lost(which in select(vec![0_usize, 1, 2, 3, 4, 6, 7, 8]), words in vec(select(&["a", "b\n", " c", "{", "7"][..]), 1..20)) {
         let text = words.concat();
         let said: String = read(&forms()[which], std::slice::from_ref(&text)).into_iter().map(|delta| match delta {
             Delta::Text(text) => text,

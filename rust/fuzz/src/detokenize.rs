@@ -33,13 +33,12 @@ pub fn run(input: &[u8]) {
             continue;
         }
         known.push(id);
-        match &pieces[id as usize] {
-            Piece::Bytes(bytes) => run.extend_from_slice(bytes),
-            _ => {
-                let (before, _) = said.last().expect("the added token was told");
-                assert_eq!(*before, String::from_utf8_lossy(&run));
-                run.clear();
-            }
+        if let Piece::Bytes(bytes) = &pieces[id as usize] {
+            run.extend_from_slice(bytes);
+        } else {
+            let (before, _) = said.last().expect("the added token was told");
+            assert_eq!(*before, String::from_utf8_lossy(&run));
+            run.clear();
         }
     }
     detokenizer.flush(&mut |decoded| match decoded {

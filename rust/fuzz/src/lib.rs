@@ -15,8 +15,11 @@ pub mod models;
 pub mod push;
 pub mod seeds;
 
+/// A target: it panics where a promise breaks.
+pub type Target = fn(&[u8]);
+
 /// Every target, by name.
-pub const TARGETS: [(&str, fn(&[u8])); 4] = [
+pub const TARGETS: [(&str, Target); 4] = [
     ("items", items::run),
     ("push", push::run),
     ("detokenize", detokenize::run),

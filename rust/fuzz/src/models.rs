@@ -209,7 +209,7 @@ fn build(model: &Model) -> Profile {
         eos_token: model.eos.to_owned(),
         stop_token_ids: vocabulary.added_id(model.eos).into_iter().collect(),
         vocabulary,
-        stop_strings: Arc::default(),
+        stop_strings: Vec::new().into(),
         context_length: None,
     };
     Profile::new(source, options).expect("a profile")

@@ -12,7 +12,9 @@ fn seeds_and_their_mutations_pass() {
     for ((name, run), (made_for, count)) in TARGETS.into_iter().zip(MADE) {
         assert_eq!(name, made_for);
         let seeds = seeds::of(name);
-        seeds.iter().for_each(|seed| run(seed));
+        for seed in &seeds {
+            run(seed);
+        }
         let mut random = Random(0x5eed);
         for _ in 0..count {
             let input = mutated(&seeds, &mut random);

@@ -68,6 +68,10 @@ pub enum End {
     Closed,
     /// Cut off.
     Open,
+    /// Within something of the format's own, which its parser [numbers].
+    ///
+    /// [numbers]: crate::family::OutputParser::within
+    Within(u8),
     /// Within reasoning, whatever ended them.
     Thinking,
     /// Within reasoning that history has lost since.

@@ -23,6 +23,7 @@ pub mod glm;
 pub mod harmony;
 pub mod hermes;
 pub mod kimi;
+pub mod kimi_k3;
 pub mod llama;
 pub mod marker;
 pub mod mistral;
@@ -93,6 +94,12 @@ pub trait OutputParser: Send {
         false
     }
 
+    /// What the output ended in beside reasoning, in a format where more than a stop token closes it;
+    /// 0 for nothing. Ask behind [`finish`](Self::finish).
+    fn within(&self) -> u8 {
+        0
+    }
+
     /// How many calls have ended, each by its closing marker.
     fn closed_calls(&self) -> usize;
 
@@ -130,6 +137,9 @@ pub enum Calls {
     Forbidden,
 }
 
+/// So many ids at the end of a prompt tell whether it opens reasoning.
+pub const PROMPT_END: usize = 8;
+
 /// What a model's output is read with, however its prompts are rendered.
 pub trait Format: Send + Sync {
     /// The name shown to people.
@@ -139,7 +149,7 @@ pub trait Format: Send + Sync {
     fn stop_ids(&self) -> Vec<TokenId>;
 
     /// Whether the model begins by reasoning where it `may`, behind a prompt with this `end`: its last
-    /// two ids.
+    /// [`PROMPT_END`] ids.
     fn begins_thinking(&self, may: bool, _end: &[TokenId]) -> bool {
         may
     }
@@ -260,9 +270,9 @@ pub trait Family: Format {
         self.closer(End::Lost, sink);
     }
 
-    /// What history has in place of a stop token that ended sampled ids (law 2), perhaps within
-    /// reasoning; None for nothing.
-    fn close_of(&self, stop: TokenId, thinking: bool) -> Option<TokenId>;
+    /// What history has in place of a stop token that ended sampled ids (law 2), perhaps `within`
+    /// reasoning, or what a [closer](Self::closer) closes; None for nothing.
+    fn close_of(&self, stop: TokenId, within: bool) -> Option<TokenId>;
 
     /// Whether a message is closed by this token, though it ends no turn.
     fn closes(&self, _id: TokenId) -> bool {

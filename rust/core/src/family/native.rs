@@ -7,6 +7,7 @@ use super::generic::Generic;
 use super::glm::Glm;
 use super::harmony::Harmony;
 use super::kimi::Kimi;
+use super::kimi_k3::KimiK3;
 use super::llama::Llama;
 use super::mistral::Mistral;
 use super::{Family, probe};
@@ -18,12 +19,13 @@ type Detect =
     fn(generic: &Generic, vocabulary: &Vocabulary, compat: bool) -> Result<Box<dyn Family>>;
 
 /// Every family, in the order in which they are tried.
-const FAMILIES: [Detect; 7] = [
+const FAMILIES: [Detect; 8] = [
     |generic, vocabulary, compat| Ok(Box::new(ChatMl::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(DeepSeek::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(Glm::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(Harmony::detect(generic, vocabulary, compat)?)),
     |generic, vocabulary, compat| Ok(Box::new(Kimi::detect(generic, vocabulary, compat)?)),
+    |generic, vocabulary, _| Ok(Box::new(KimiK3::detect(generic, vocabulary)?)),
     |generic, vocabulary, _| Ok(Box::new(Llama::detect(generic, vocabulary)?)),
     |generic, vocabulary, _| Ok(Box::new(Mistral::detect(generic, vocabulary)?)),
 ];

@@ -53,14 +53,16 @@ impl Turn {
             let thinking = self.parser.ends_thinking();
             let native = self.native();
             let closes = |id| native.is_some_and(|family| family.closes(id));
+            let within = self.parser.within();
             tail = Tail::Sampled(match (thinking, stopped || self.last.is_some_and(closes)) {
                 (true, _) => End::Thinking,
+                (false, _) if within > 0 => End::Within(within),
                 (false, true) => End::Closed,
                 (false, false) => End::Open,
             });
             if let Some((family, stop)) = native.zip(self.last.filter(|_| stopped)) {
                 // Another stop token means the same; history has the family's own (law 2).
-                let close = family.close_of(stop, thinking);
+                let close = family.close_of(stop, thinking || within > 0);
                 if close != Some(stop) {
                     tape.truncate(self.prompt.len() + self.sampled - 1);
                     tape.extend(close.as_slice());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::chain::{Dropped, Index, Node, Segment, Tail, Tape, View, spans};
 use crate::detokenize::{Decoded, Detokenizer};
 use crate::error::{Error, Result};
-use crate::family::{Before, Calls, Delta, OutputParser};
+use crate::family::{Before, Calls, Delta, OutputParser, PROMPT_END};
 use crate::header::{Header, Knobs, ToolChoice};
 use crate::item::{Item, Role};
 use crate::profile::Profile;
@@ -148,7 +148,7 @@ impl Turn {
         };
         let opened = parts.opened;
         let format = parts.profile.format();
-        let end = opened.tape.tail(opened.tape.len().saturating_sub(2));
+        let end = opened.tape.tail(opened.tape.len().saturating_sub(PROMPT_END));
         let thinking = format.begins_thinking(opened.knobs.thinking, &end);
         Self {
             detokenizer: Detokenizer::new(),

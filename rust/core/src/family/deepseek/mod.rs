@@ -241,6 +241,7 @@ impl Format for DeepSeek {
     }
 
     fn begins_thinking(&self, _may: bool, end: &[TokenId]) -> bool {
+        let end = &end[end.len().saturating_sub(2)..];
         let holds = |marker: &Marker| marker.id().is_some_and(|id| end.contains(&id));
         holds(&self.think.open) && !holds(&self.think.close)
     }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::template::Template;
 use super::ways::{Ways, probe_tools, say};
-use crate::family::marker::Marker;
-use crate::family::output::form::{BodyForm, CallForm, Tags};
+use crate::family::marker::{Marker, Markers};
+use crate::family::output::form::{BodyForm, CallForm, Elements, Tags};
 use crate::tokenizer::Vocabulary;
 
 const ASKED: &str = "probe_asked";
@@ -27,11 +27,11 @@ pub(super) fn call_form(
 ) -> Option<CallForm> {
     let one = printed(template, ways, vocabulary, 1, VALUE)?;
     let two = printed(template, ways, vocabulary, 2, VALUE);
+    if let Some(form) = elements_form(&one, vocabulary) {
+        return Some(form);
+    }
     let calls = Calls::find(&one, two.as_deref(), vocabulary)?;
-    let marker = |text: &str| match vocabulary.added_id(text) {
-        Some(id) => Marker::Token(id, text.to_owned()),
-        None => Marker::Text(text.to_owned()),
-    };
+    let marker = |text: &str| Marker::of(text, vocabulary);
     let tags = |text: &str| -> Vec<String> {
         let found = pieces(text, vocabulary).into_iter();
         found.filter(|piece| markup_at(piece, vocabulary).is_some()).map(str::to_owned).collect()
@@ -67,6 +67,10 @@ pub(super) fn call_form(
         Between::Named(text) => {
             let (before, after) = (before.to_owned(), after.to_owned());
             (text, BodyForm::Named { before, after })
+        }
+        Between::Braced(quote) => {
+            let (before, quote) = (before.to_owned(), marker(&quote));
+            (String::new(), BodyForm::Braced { before, quote })
         }
         Between::Tagged(tags) => {
             // Escapes would have to be known, to be undone.
@@ -152,7 +156,8 @@ fn printed(
             None => return None,
         };
         let end = shared_end(&pieces(rest, vocabulary), &pieces(closer, vocabulary));
-        Some(rest[..rest.len() - end].to_owned())
+        // Some print a text behind the calls that it is said before.
+        Some(rest[..rest.len() - end].to_owned()).filter(|answer| answer.contains(NAME))
     })?;
     // What opens or ends a message stands in no call that a message could hold.
     let mut around = pieces(opener, vocabulary);
@@ -161,12 +166,56 @@ fn printed(
     (!markup.any(|piece| answer.contains(piece))).then_some(answer)
 }
 
+/// Calls whose arguments are elements with a mark before each tag.
+fn elements_form(one: &str, vocabulary: &Vocabulary) -> Option<CallForm> {
+    const ITEM: &str = "item";
+    let (opening, call) = one.split_once(NAME)?;
+    let (behind, argument) = call.split_once(KEY)?;
+    let (mark, closing) =
+        argument.strip_prefix('>')?.strip_prefix(VALUE)?.split_once(&format!("</{KEY}>"))?;
+    let behind = behind.strip_suffix('<')?.strip_suffix(mark)?;
+    if mark.is_empty() || is_blank(behind) {
+        return None;
+    }
+    let tags = |text: &str| -> Option<Vec<String>> {
+        let mut parts = text.split(mark);
+        parts.next().filter(|text| is_blank(text))?;
+        Some(parts.map(|tag| tag.trim().to_owned()).collect())
+    };
+    let (mut opens, closes) = (tags(opening)?, tags(closing)?);
+    let open = opens.pop()?;
+    let (end, closes) = closes.split_first()?;
+    let marked = |tag: &String| Marker::Text(format!("{mark}{tag}"));
+    let around: Vec<Marker> = opens.iter().chain(closes).map(marked).collect();
+    let letters: String = around.iter().map(Marker::content).collect();
+    let letters = format!("{letters}{mark}{open}");
+    let parts = vocabulary.added.iter();
+    let parts = parts.filter(|token| token.special && letters.contains(&token.content));
+    let mark = Marker::of(mark, vocabulary);
+    Some(CallForm {
+        open: marked(&open),
+        close: None,
+        around,
+        body: BodyForm::Elements(Elements {
+            before: String::new(),
+            behind: behind.to_owned(),
+            item: ITEM.to_owned(),
+            end: end.clone(),
+            mark,
+        }),
+        parts: parts.map(|token| (token.id, token.content.clone())).collect(),
+        bare: false,
+    })
+}
+
 /// What stands between name and arguments.
 enum Between {
     /// They are members of one object.
     Object { list: bool },
     /// This, and then the arguments in JSON.
     Named(String),
+    /// Braces around arguments whose keys are bare, and this around strings.
+    Braced(String),
     /// Tags around each argument (the names before and the end behind are not known yet).
     Tagged(Tags),
 }
@@ -236,7 +285,8 @@ struct Span {
 
 impl Span {
     fn find(text: &str) -> Option<Self> {
-        Self::object(text).or_else(|| Self::named(text)).or_else(|| Self::tagged(text))
+        let named = Self::object(text).or_else(|| Self::named(text));
+        named.or_else(|| Self::braced(text)).or_else(|| Self::tagged(text))
     }
 
     fn object(text: &str) -> Option<Self> {
@@ -264,6 +314,16 @@ impl Span {
             end: arguments + values.byte_offset(),
             between: Between::Named(text[behind..arguments].to_owned()),
         })
+    }
+
+    fn braced(text: &str) -> Option<Self> {
+        let start = text.find(NAME)?;
+        let key = text[start + NAME.len()..].strip_prefix('{')?.strip_prefix(KEY)?;
+        let (quote, rest) = key.strip_prefix(':')?.split_once(VALUE)?;
+        let rest = rest.strip_prefix(quote)?.strip_prefix('}')?;
+        let end = text.len() - rest.len();
+        let quote = Some(quote).filter(|quote| !quote.is_empty() && *quote != "\"");
+        quote.map(|quote| Self { start, end, between: Between::Braced(quote.to_owned()) })
     }
 
     fn tagged(text: &str) -> Option<Self> {
@@ -299,6 +359,41 @@ impl Span {
             }),
         })
     }
+}
+
+/// What stands around reasoning.
+pub(super) struct Reasoning {
+    pub(super) markers: Markers,
+    /// Behind the marker that opens it.
+    pub(super) label: String,
+}
+
+impl Reasoning {
+    /// Without a label.
+    pub(super) fn plain(markers: Markers) -> Self {
+        Self { markers, label: String::new() }
+    }
+}
+
+/// What stands around the reasoning in a printed tool loop; `plain` is an answer without any. A word
+/// behind the opening marker is part of it: `<|channel>thought`.
+pub(super) fn reasoning(text: &str, plain: &str, vocabulary: &Vocabulary) -> Option<Reasoning> {
+    let (before, after) = text.split_once("probe_thought")?;
+    let is_markup = |piece: &&str| markup_at(piece, vocabulary).is_some();
+    let before = pieces(before, vocabulary);
+    let at = before.iter().rposition(is_markup)?;
+    let open = before[at].to_owned();
+    let label = before[at + 1..].concat();
+    let is_word = |text: &str| text.chars().all(|c| c.is_ascii_lowercase());
+    let label = match label.trim() {
+        "" => String::new(),
+        word if is_word(word) && label.ends_with('\n') => label,
+        _ => return None,
+    };
+    let close = pieces(after.trim_start(), vocabulary).first().copied().filter(is_markup)?;
+    let markers =
+        Markers { open: Marker::of(&open, vocabulary), close: Marker::of(close, vocabulary) };
+    (open != close && !plain.contains(&open)).then_some(Reasoning { markers, label })
 }
 
 /// A text cut into markup (added tokens, `<tags…>`, `[NAMES]`) and what stands between.

@@ -38,6 +38,7 @@ mod ways;
 
 pub use self::chat::Conversation;
 pub use self::effort::Effort;
+use self::learn::Reasoning;
 pub use self::marks::ControlTokens;
 pub(crate) use self::python::is_space;
 use self::script::ScriptSink;
@@ -58,7 +59,7 @@ pub struct Generic {
     /// template prints none of its own.
     prompts: [Vec<u8>; 2],
     /// Around reasoning, where the template or the vocabulary has such markers.
-    think: Option<Markers>,
+    think: Option<Reasoning>,
     /// Around a call, where its form is known.
     call: Option<CallForm>,
     /// The markers of harmony, where the generation prompt opens a message of it.
@@ -112,6 +113,10 @@ impl Generic {
         };
         let pair = |open: &str, close: &str| Markers { open: marker(open), close: marker(close) };
         let thought = ways.sample(&template, true, "").unwrap_or_default();
+        let told = ways.given(&[say("user", "probe_asked"), say("assistant", "y")]);
+        let plain = template.render(&told, None, false, true).unwrap_or_default();
+        let plain = plain.rsplit_once("probe_asked").map_or("", |(_, answer)| answer);
+        let learned = ways.reasoning.and_then(|_| learn::reasoning(&thought, plain, vocabulary));
         let shows_think = ways.reasoning.is_some()
             && between(&thought, "<think>", "</think>").any(|text| text.contains("probe_thought"));
         let in_vocabulary =
@@ -119,9 +124,12 @@ impl Generic {
         let harmony = HarmonyMarkers::of(vocabulary)
             .filter(|_| shown(&prompts[1], vocabulary).ends_with("<|start|>assistant"));
         let asks_to_think = shown(&prompts[1], vocabulary);
-        let prompt_opens_think = asks_to_think.trim_end().ends_with("<think>");
-        let thinks = shows_think || in_vocabulary || prompt_opens_think;
-        let think = thinks.then(|| pair("<think>", "</think>"));
+        let asks_to_think = asks_to_think.trim_end();
+        let thinks = shows_think || in_vocabulary || asks_to_think.ends_with("<think>");
+        let plainly = || thinks.then(|| Reasoning::plain(pair("<think>", "</think>")));
+        let think = learned.filter(|_| !shows_think).or_else(plainly);
+        let opens = |think: &Reasoning| asks_to_think.ends_with(think.markers.open.content());
+        let prompt_opens_think = think.as_ref().is_some_and(opens);
         let call = if ways.tools {
             learn::call_form(&template, &ways, vocabulary)
         } else {
@@ -338,14 +346,25 @@ impl Format for Generic {
         self.close.into_iter().collect()
     }
 
+    /// Where every prompt that asks to think opens reasoning, and where this one has.
+    fn begins_thinking(&self, may: bool, end: &[TokenId]) -> bool {
+        let Some(Reasoning { markers, .. }) = &self.think else { return false };
+        let is = |id: &TokenId, marker: &Marker| marker.id() == Some(*id);
+        let mut met = end.iter().rev();
+        let last = met.find(|id| is(id, &markers.open) || is(id, &markers.close));
+        last.map_or(may && self.prompt_opens_think, |id| is(id, &markers.open))
+    }
+
     fn parser(&self, thinking: bool, calls: Calls, header: &Header) -> Box<dyn OutputParser> {
         if let Some(markers) = &self.harmony {
             return Box::new(HarmonyReader::of_turn(markers.clone(), calls));
         }
-        let format = OutputFormat::of_turn(self.think.as_ref(), self.call.as_ref(), calls, header);
-        let open = thinking && self.prompt_opens_think;
-        let start = if open { Start::Reasoning } else { Start::Text };
-        Box::new(OutputReader::new(format, start, Box::new(mint_call_id)))
+        let think = self.think.as_ref();
+        let markers = think.map(|think| &think.markers);
+        let format = OutputFormat::of_turn(markers, self.call.as_ref(), calls, header);
+        let start = if thinking { Start::Reasoning } else { Start::Text };
+        let reader = OutputReader::new(format, start, Box::new(mint_call_id));
+        Box::new(reader.labelled(think.map_or("", |think| &think.label)))
     }
 
     fn describe_calls(&self) -> Option<String> {
@@ -375,11 +394,11 @@ impl Format for Generic {
             Error::unsupported(what, format!("How this model writes {what} is not known."))
         };
         if let Some(reasoning) = &answer.reasoning {
-            let Markers { open, close } =
-                self.think.as_ref().ok_or_else(|| unknown("reasoning"))?;
+            let think = self.think.as_ref().ok_or_else(|| unknown("reasoning"))?;
+            let Markers { open, close } = &think.markers;
             if !self.prompt_opens_think {
                 sink.marker(open);
-                sink.text("\n");
+                sink.text(if think.label.is_empty() { "\n" } else { &think.label });
             }
             sink.text(reasoning);
             sink.text("\n");

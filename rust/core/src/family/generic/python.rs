@@ -43,6 +43,12 @@ pub(super) fn install(environment: &mut Environment<'static>, marked: bool) {
         },
     );
     // Of anything: jinja2 makes a string of it first, and nothing of what is undefined.
+    for name in ["number", "float"] {
+        environment.add_test(name, move |value: &Value| {
+            let is_float = value.is_number() && (name == "number" || !value.is_integer());
+            is_float || value.downcast_object_ref::<OddFloat>().is_some()
+        });
+    }
     environment.add_filter("trim", |value: &Value, chars: Option<&str>| {
         let text = value.to_string();
         match chars {

@@ -38,6 +38,9 @@ const KEEPING: [(&str, bool); 5] = [
 /// The name under which a render keeps the conversation's time for `strftime_now`.
 const NOW: &str = "_now";
 
+/// What templates call how much a model is to think.
+const EFFORT_NAMES: [&str; 2] = ["reasoning_effort", "thinking_effort"];
+
 /// How much of the time a template shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clock {
@@ -84,7 +87,7 @@ pub struct Given {
     /// `enable_thinking`, and `thinking`, as others call it; none means that the names are not
     /// defined: templates test `enable_thinking is defined`.
     pub thinking: Option<bool>,
-    /// `reasoning_effort`; none means that the name is not defined.
+    /// As each of [`EFFORT_NAMES`]; none means that these are not defined.
     pub effort: Option<&'static str>,
     /// `verbosity`; none means that the name is not defined.
     pub verbosity: Option<&'static str>,
@@ -212,7 +215,9 @@ impl Template {
             context.extend(names.map(|name| (name, Value::from(thinking))));
         }
         context.extend(self.keeping.iter().map(|&(name, keeps)| (name, Value::from(keeps))));
-        context.extend(given.effort.map(|effort| ("reasoning_effort", Value::from(effort))));
+        for name in EFFORT_NAMES {
+            context.extend(given.effort.map(|effort| (name, Value::from(effort))));
+        }
         context.extend(given.verbosity.map(|word| ("verbosity", Value::from(word))));
         let richer;
         let environment = if count > FUEL_MESSAGES {

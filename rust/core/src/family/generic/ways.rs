@@ -26,7 +26,8 @@ pub struct Ways {
     /// Whether it prints a call's id where its model writes `functions.{name}:{number}`, counted over
     /// the conversation (Kimi): it is given such ids.
     pub counted_ids: bool,
-    /// Whether it prints the arguments of a call as they are given; else it wants an object.
+    /// Whether it prints the arguments of a call as they are given, and an object as JSON; else it wants
+    /// an object.
     pub arguments_as_text: bool,
     /// The member in which it looks for an assistant's reasoning.
     pub reasoning: Option<&'static str>,
@@ -119,7 +120,8 @@ impl Ways {
         self.counted_ids =
             self.prints(template, &tool_loop(LONG_ID, &object, None), true, &[&counted]);
         let text = tool_loop(self.id(), &ARGUMENTS.into(), None);
-        self.arguments_as_text = self.prints(template, &text, true, &[ARGUMENTS]);
+        self.arguments_as_text = self.prints(template, &text, true, &[ARGUMENTS])
+            && self.object_is_json(template) != Some(false);
         let both = ["probe_tool", "probe_output"];
         self.tools = self.prints(template, &self.tool_loop(None), true, &both);
         self.whole_tools &= self.tools;
@@ -137,6 +139,16 @@ impl Ways {
             });
         }
         self
+    }
+
+    /// Whether the template prints arguments that are an object as JSON; None where it prints none.
+    fn object_is_json(&self, template: &Template) -> Option<bool> {
+        let object = json!({"probe_key": "probe_argument"});
+        let given = self.given(&tool_loop(self.id(), &object, None));
+        let printed = template.render(&given, Some(&probe_tools()), false, true).ok()?;
+        let (_, behind) = printed.split_once("probe_argument")?.0.rsplit_once("probe_key")?;
+        // As a member's name, or as that in a string.
+        Some(["\":", "\\\":"].iter().any(|colon| behind.starts_with(colon)))
     }
 
     /// Whether the template takes `messages` and prints all that is `wanted`.

@@ -78,6 +78,31 @@ pub enum BodyForm {
     },
     /// A name, and each argument between tags of its own.
     Tagged(Tags),
+    /// A name, and JSON whose keys are bare: `call:f{key:<|"|>value<|"|>,more:[1]}`.
+    Braced {
+        /// Before the name.
+        before: String,
+        /// Around a string, in which nothing is escaped.
+        quote: Marker,
+    },
+    /// A name, and the arguments as elements, one in the other.
+    Elements(Elements),
+}
+
+/// `mark<key>value mark</key>`: an element for each argument, for each member of an object in it, and
+/// for each item of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elements {
+    /// Before the name: `<invoke name="`.
+    pub before: String,
+    /// Between the name and the first element: `">`.
+    pub behind: String,
+    /// Before every tag, which is text without it.
+    pub mark: Marker,
+    /// The element of a list's item.
+    pub item: String,
+    /// Behind the last element, with a mark: `</invoke>`.
+    pub end: String,
 }
 
 /// `<function=f><parameter=key>value</parameter></function>`, and its like.
@@ -95,6 +120,18 @@ pub struct Tags {
     pub lines: bool,
     /// Behind the last value: `</function>`; empty where only the closing marker ends a call.
     pub end: String,
+}
+
+impl BodyForm {
+    /// Whether this token is markup within the body.
+    pub(super) fn marks(&self, id: TokenId) -> bool {
+        match self {
+            Self::Braced { quote: mark, .. } | Self::Elements(Elements { mark, .. }) => {
+                mark.id() == Some(id)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl CallForm {
@@ -121,6 +158,14 @@ impl CallForm {
             BodyForm::Named { before, after } => format!("{before}name … {{arguments}}{after}"),
             BodyForm::Tagged(Tags { before, key, value, value_end, end, .. }) => {
                 format!("{before}name {key}key{value}value{value_end} {end}")
+            }
+            BodyForm::Braced { before, quote } => {
+                let quote = quote.content();
+                format!("{before}name{{key:{quote}value{quote}, …}}")
+            }
+            BodyForm::Elements(Elements { before, behind, mark, end, .. }) => {
+                let mark = mark.content();
+                format!("{before}name{behind}{mark}<key>value{mark}</key>{mark}{end}")
             }
         };
         let open = if self.bare { "" } else { self.open.content() };
@@ -153,7 +198,7 @@ impl CallForm {
                 seen.push(c);
                 part(squeezed(after).starts_with(&seen))
             }
-            BodyForm::Tagged(_) => Next::Text,
+            BodyForm::Tagged(_) | BodyForm::Braced { .. } | BodyForm::Elements(_) => Next::Text,
         }
     }
 }

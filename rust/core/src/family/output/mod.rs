@@ -49,6 +49,7 @@ pub mod harmony;
 mod parser;
 mod place;
 mod prose;
+pub mod xtml;
 
 use std::mem;
 use std::sync::Arc;
@@ -96,6 +97,8 @@ pub struct OutputReader {
     /// Whether newlines are the model's own, and what stands before its calls; see
     /// [`keeping_newlines`](Self::keeping_newlines).
     exact: Option<&'static str>,
+    /// See [`labelled`](Self::labelled).
+    label: String,
     /// Of the last call that ended.
     incomplete: bool,
     /// Calls whose closing marker has come.
@@ -155,6 +158,7 @@ impl OutputReader {
             first,
             closer: Closer::Nobodys,
             exact: None,
+            label: String::new(),
             incomplete: false,
             closed: 0,
         }
@@ -166,6 +170,13 @@ impl OutputReader {
     pub fn keeping_newlines(mut self, before_calls: &'static str) -> Self {
         self.exact = Some(before_calls);
         self.reasoning = Prose::at_start(Kind::Reasoning);
+        self
+    }
+
+    /// For a format in which reasoning has a label behind the marker that opens it.
+    #[must_use]
+    pub fn labelled(mut self, label: &str) -> Self {
+        label.clone_into(&mut self.label);
         self
     }
 
@@ -423,7 +434,7 @@ impl OutputReader {
                 if self.exact.is_some() {
                     self.text.end_before("", out);
                 }
-                self.reasoning = self.prose(Kind::Reasoning);
+                self.reasoning = self.prose(Kind::Reasoning).labelled(&self.label);
                 self.place = Place::Reasoning;
             }
             (Kind::Reasoning, Mark::ThinkClose) => {

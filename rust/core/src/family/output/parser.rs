@@ -26,6 +26,16 @@ impl OutputParser for OutputReader {
         out: &mut Vec<Delta>,
     ) {
         let mark = self.tokens.iter().find(|(known, _)| *known == id).map(|(_, mark)| *mark);
+        if self.form.as_ref().is_some_and(|form| form.body.marks(id)) {
+            if matches!(self.place, Place::Call(_)) {
+                self.settle_partial(out);
+            }
+            if let Place::Call(call) = &mut self.place
+                && call.body.token(id)
+            {
+                return self.begin(out);
+            }
+        }
         if self.is_part(id, content) {
             return self.text(content, out);
         }

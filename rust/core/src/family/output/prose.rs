@@ -1,5 +1,7 @@
 //! Reasoning and messages: which blanks are theirs, and which the template's.
 
+use std::mem;
+
 use super::super::Delta;
 
 /// What the prose is.
@@ -20,12 +22,14 @@ pub(super) struct Prose {
     strips: bool,
     begun: bool,
     held: String,
+    /// Part of the marker before it, where this is what comes first.
+    label: String,
 }
 
 impl Prose {
     /// What stands first in the output: whatever it begins with is its own.
     pub(super) fn at_start(kind: Kind) -> Self {
-        Self { kind, strips: false, begun: false, held: String::new() }
+        Self { kind, strips: false, begun: false, held: String::new(), label: String::new() }
     }
 
     /// What stands behind a marker.
@@ -33,11 +37,29 @@ impl Prose {
         Self { strips: true, ..Self::at_start(kind) }
     }
 
+    /// The same, where a label may come first.
+    pub(super) fn labelled(self, label: &str) -> Self {
+        Self { label: label.to_owned(), ..self }
+    }
+
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
     pub(super) fn push(&mut self, c: char, out: &mut Vec<Delta>) {
+        if !self.label.is_empty() {
+            self.held.push(c);
+            if !self.label.starts_with(&self.held) {
+                self.label.clear();
+                for c in mem::take(&mut self.held).chars() {
+                    self.push(c, out);
+                }
+            } else if self.label == self.held {
+                self.label.clear();
+                self.held.clear();
+            }
+            return;
+        }
         let waits = if self.begun { c == '\n' } else { c.is_whitespace() };
         if waits {
             let stripped = self.strips && !self.begun && self.held.is_empty() && c == '\n';

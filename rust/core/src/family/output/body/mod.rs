@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use self::braced::BracedBody;
+use self::elements::ElementsBody;
 use self::named::NamedBody;
 use self::object::ObjectBody;
 pub(super) use self::object::{Flow, Malformed, Progress, Raw, is_blank};
@@ -10,12 +12,19 @@ pub(super) use self::python::begins_name;
 use self::tagged::TaggedBody;
 use super::form::BodyForm;
 use crate::header::ParameterTypes;
+use crate::json;
+use crate::token::TokenId;
 
+mod braced;
+mod elements;
 mod literal;
 mod named;
 mod object;
 mod python;
 mod tagged;
+
+/// A key that is longer is none.
+const LONGEST_KEY: usize = 256;
 
 /// The body of one call.
 #[derive(Debug)]
@@ -24,6 +33,8 @@ pub(super) enum Body {
     Python(PythonBody),
     Named(NamedBody),
     Tagged(TaggedBody),
+    Braced(BracedBody),
+    Elements(ElementsBody),
 }
 
 impl Body {
@@ -33,6 +44,8 @@ impl Body {
             BodyForm::Python => Self::Python(PythonBody::new()),
             BodyForm::Named { before, .. } => Self::Named(NamedBody::new(before)),
             BodyForm::Tagged(tags) => Self::Tagged(TaggedBody::new(tags, Arc::clone(types))),
+            BodyForm::Braced { before, quote } => Self::Braced(BracedBody::new(before, quote)),
+            BodyForm::Elements(form) => Self::Elements(ElementsBody::new(form, Arc::clone(types))),
         }
     }
 
@@ -43,6 +56,8 @@ impl Body {
             Self::Python(body) => body.take_name(),
             Self::Named(body) => body.take_name(),
             Self::Tagged(body) => body.take_name(),
+            Self::Braced(body) => body.take_name(),
+            Self::Elements(body) => body.take_name(),
         }
     }
 
@@ -53,6 +68,8 @@ impl Body {
             Self::Python(body) => body.take_ready(),
             Self::Named(body) => body.take_ready(),
             Self::Tagged(body) => body.take_ready(),
+            Self::Braced(body) => body.take_ready(),
+            Self::Elements(body) => body.take_ready(),
         }
     }
 
@@ -62,6 +79,8 @@ impl Body {
             Self::Python(body) => body.arguments(),
             Self::Named(body) => body.arguments(),
             Self::Tagged(body) => body.arguments(),
+            Self::Braced(body) => body.arguments(),
+            Self::Elements(body) => body.arguments(),
         }
     }
 
@@ -72,6 +91,8 @@ impl Body {
             Self::Python(body) => body.is_done(),
             Self::Named(body) => body.is_done(),
             Self::Tagged(body) => body.is_done(),
+            Self::Braced(body) => body.is_done(),
+            Self::Elements(body) => body.is_done(),
         }
     }
 
@@ -82,6 +103,8 @@ impl Body {
             Self::Python(body) => body.in_string(),
             Self::Named(body) => body.in_string(),
             Self::Tagged(body) => body.in_string(),
+            Self::Braced(body) => body.in_string(),
+            Self::Elements(body) => body.in_string(),
         }
     }
 
@@ -96,13 +119,26 @@ impl Body {
             Self::Python(body) => body.push(c),
             Self::Named(body) => body.push(c),
             Self::Tagged(body) => body.push(c),
+            Self::Braced(body) => body.push(c),
+            Self::Elements(body) => body.push(c),
+        }
+    }
+
+    /// Takes a token that is markup within the body, where it may stand.
+    pub(super) fn token(&mut self, id: TokenId) -> bool {
+        match self {
+            Self::Braced(body) => body.token(id),
+            Self::Elements(body) => body.token(id),
+            _ => false,
         }
     }
 
     /// A marker has come: what only that ends is complete now.
     pub(super) fn close(&mut self) {
-        if let Self::Tagged(body) = self {
-            body.close();
+        match self {
+            Self::Tagged(body) => body.close(),
+            Self::Elements(body) => body.end(),
+            _ => {}
         }
     }
 }
@@ -163,4 +199,20 @@ impl Head {
 /// A character of a function's name.
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+/// Writes a piece of a string's inside as JSON has it.
+pub(super) fn escape(text: &str, into: &mut String) {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    json::write_string(text, &mut quoted);
+    into.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());
+}
+
+/// How many bytes at the end of `text` may begin `marker`.
+fn begun_marker(text: &str, marker: &str) -> usize {
+    (1..marker.len())
+        .rev()
+        .filter(|&length| marker.is_char_boundary(length))
+        .find(|&length| text.ends_with(&marker[..length]))
+        .unwrap_or(0)
 }

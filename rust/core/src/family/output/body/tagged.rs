@@ -11,13 +11,10 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::object::{Flow, Malformed, Progress, Raw};
-use super::{Head, Step};
+use super::{Head, LONGEST_KEY, Step, begun_marker, escape};
 use crate::family::output::form::Tags;
 use crate::header::ParameterTypes;
 use crate::json;
-
-/// A key that is longer is none.
-const LONGEST_KEY: usize = 256;
 
 #[derive(Debug)]
 enum At {
@@ -225,7 +222,7 @@ impl TaggedBody {
             }
             let keep = self.possible_end(&value.held);
             let rest = value.held.split_off(value.held.len() - keep);
-            self.escape(&value.held);
+            escape(&value.held, &mut self.ready);
             value.held = rest;
         }
         At::Value(value)
@@ -234,12 +231,7 @@ impl TaggedBody {
     /// How many bytes at the end of `text` may be the last newline and the beginning of the closing
     /// tag.
     fn possible_end(&self, text: &str) -> usize {
-        let end = &self.tags.value_end;
-        let tag = (1..end.len())
-            .rev()
-            .filter(|&length| end.is_char_boundary(length))
-            .find(|&length| text.ends_with(&end[..length]))
-            .unwrap_or(0);
+        let tag = begun_marker(text, &self.tags.value_end);
         let before = &text[..text.len() - tag];
         tag + usize::from(self.tags.lines && before.ends_with('\n'))
     }
@@ -249,7 +241,7 @@ impl TaggedBody {
         let held = value.held.as_str();
         let text = held.strip_suffix('\n').filter(|_| lines).unwrap_or(held);
         if value.begun {
-            self.escape(text);
+            escape(text, &mut self.ready);
             self.ready.push('"');
             return;
         }
@@ -266,11 +258,5 @@ impl TaggedBody {
         } else {
             json::write_string(text, &mut self.ready);
         }
-    }
-
-    fn escape(&mut self, text: &str) {
-        let mut quoted = String::with_capacity(text.len() + 2);
-        json::write_string(text, &mut quoted);
-        self.ready.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());
     }
 }

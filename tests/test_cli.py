@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +23,7 @@ import turnwire
 from child import Child
 from oracle import vocabulary
 from running import connect
+from turnwire._core import Profile
 from turnwire.cli import commands, demo
 from turnwire.cli import serve as serving
 from turnwire.cli.tools import SAMPLE, FolderTools
@@ -153,7 +156,7 @@ def facts(context_length: int, **sections: Any) -> str:
     service: Any = SimpleNamespace(
         admission=SimpleNamespace(model="demo"),
         engine=SimpleNamespace(name="llamacpp", context_length=context_length),
-        store=SimpleNamespace(name="memory"),
+        recall=SimpleNamespace(store=SimpleNamespace(name="memory")),
     )
     serving.announce(console, Config(**sections), service, 8787)
     return console.file.getvalue()
@@ -291,6 +294,46 @@ def test_check_ends_in_1_when_there_is_a_doubt(command, tmp_path):
     assert command("check", "--tokenizer", str(tmp_path / "nowhere"))[0] == 1
 
 
+def test_check_asks_an_engine(command):
+    from engine.running_sim import RunningSim  # noqa: PLC0415 -- needs the core
+    from server.test_agreement import qwen3_template, renderer  # noqa: PLC0415
+
+    profile = Profile.load(str(vocabulary.qwen3_path()))
+    wrong = qwen3_template().replace("<tool_response>", "<tool_reply>")
+    for template, expected in ((None, 0), (wrong, 1)):
+        sim = RunningSim(profile, render=renderer(template))
+        try:
+            folder = str(vocabulary.qwen3_path())
+            code, output, _ = command("check", "--tokenizer", folder, "--engine", sim.url)
+        finally:
+            sim.stop()
+        assert code == expected, output
+        assert "its tokenizer, on 17 texts" in output or expected
+    assert "tool_reply" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--vllm-url", "http://x", "--sglang-url", "http://y"], "Only one engine samples"),
+        (["--vllm-url", "http://x", "--engine", "sim"], "Only one engine samples"),
+        (["--vllm-url", "x:8000"], "engine.url"),
+        (["--llamacpp-url", "http://127.0.0.1:9"], "Set model.tokenizer"),
+    ],
+)
+def test_engines_elsewhere_are_named_by_their_flag(command, arguments, words):
+    code, _, errors = command("serve", "--port", "0", *arguments)
+    assert code == 1
+    assert words in errors
+
+
+def test_flags_name_kind_and_url(command):
+    code, output, _ = command("serve", "--print-config", "--sglang-url", "http://gpu:30000")
+    assert code == 0
+    assert 'kind = "sglang"' in output
+    assert 'url = "http://gpu:30000"' in output
+
+
 def test_dump_shows_a_responses_spans(command, serve):
     script = {"default": {"answer": {"reasoning": "So.", "text": "A \x1b[31mferry."}}}
     server: RunningServer = serve(script, log={"debug": True})
@@ -317,3 +360,32 @@ def test_dump_shows_a_responses_spans(command, serve):
     assert code == 1
     assert "resp_none" in errors
     assert "kept" in errors
+
+
+def test_serve_keeps_responses_in_a_file_unless_told_otherwise(command, monkeypatch):
+    _, printed, _ = command("serve", "--engine", "sim", "--print-config")
+    assert 'kind = "sqlite"' in printed
+    monkeypatch.setenv("TURNWIRE_STORE__KIND", "redis")
+    monkeypatch.setenv("TURNWIRE_STORE__URL", "redis://:SECRET-CANARY@localhost/0")
+    _, printed, _ = command("serve", "--engine", "sim", "--print-config")
+    assert 'kind = "redis"' in printed
+    assert 'kind = "sqlite"' not in printed
+    assert "SECRET-CANARY" not in printed
+
+
+def test_a_served_response_is_there_after_a_restart(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    served = [*SIM, "--model", "m", "--tokenizer", str(vocabulary.qwen3_path())]
+
+    def asked(url: str, body: bytes | None = None) -> Any:
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(url.replace("ws://", "http://"), body, headers)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    first = Child(*served)
+    made = asked(first.url(), json.dumps({"model": "m", "input": "KEPT"}).encode())
+    assert first.stop() == 0
+    second = Child(*served)
+    assert asked(f"{second.url()}/{made['id']}") == made
+    assert second.stop() == 0

@@ -11,8 +11,8 @@ The laws (the same words stand in rust/core/src/lib.rs and in the property tests
                  ``tokenizers``, outside sampled spans; inside them the special-token skeleton is equal.
 6. Chunk-blind.  Any split of sampled ids into pushes yields the same deltas and text.
 7. Flat.         Opening a turn at a tip costs what is new: nothing in it is proportional to history.
-8. Checked.      Our ids for probe conversations equal the engine's own where it can render (so far:
-                 encodings are compared when an engine is attached).
+8. Checked.      Our ids for probe conversations equal the engine's own where it can render or encode:
+                 asked when an engine is attached.
 
 As asserts, for any ``chains``, ``items`` and ``sampled``::
 
@@ -37,7 +37,6 @@ __all__ = [
     "Profile",
     "Span",
     "TokenBuffer",
-    "ToolCallConstraint",
     "Turn",
     "__version__",
 ]
@@ -99,20 +98,6 @@ class Delta:
     def name(self) -> str: ...
     @property
     def namespace(self) -> str | None: ...
-
-@final
-class ToolCallConstraint:
-    """What a forced ``tool_choice`` demands of the output; fields as in
-    :class:`turnwire.engine.base.ToolCallConstraint`."""
-
-    @property
-    def open(self) -> str: ...
-    @property
-    def close(self) -> str: ...
-    @property
-    def tools(self) -> list[tuple[str, bytes]]: ...
-    @property
-    def many(self) -> bool: ...
 
 @final
 class Profile:
@@ -189,6 +174,12 @@ class Node:
         """The type of every item of the chain, oldest first."""
     def tokens(self) -> TokenBuffer:
         """Prompt and sampled ids, flat (a copy when the node is no tip)."""
+    def export(self) -> bytes:
+        """Write what this turn brought, for a store: ``Chains.hydrate`` makes a Node of it again.
+
+        Costs what the turn brought, not its history. A turn whose past was found by what it says
+        (``Turn.known_items``) is written with all its items and without tokens, and stands alone.
+        Releases the GIL."""
     def spans(self) -> list[Span]: ...
 
 @final
@@ -208,6 +199,14 @@ class Chains:
         """Bytes of tokens, tapes and items of every chain, whoever holds it."""
     @property
     def profile(self) -> Profile: ...
+    def hydrate(self, parent: Node | None, blob: bytes) -> Node:
+        """Return the Node that ``Node.export`` wrote, behind the ``parent`` that it continued.
+
+        Two blobs one behind the other are a blob of two turns. Tokens are taken as they are where
+        they are of this profile; else the items are rendered again.
+
+        Raises InvalidValueError: at ``blob`` for bytes that are no export, at ``input`` for a
+        conversation that this profile's template refuses. Releases the GIL."""
     def open(
         self,
         parent: Node | None,
@@ -274,7 +273,9 @@ class Turn:
     def open_micros(self) -> int:
         """How long ``open`` took, in microseconds."""
     @property
-    def constraint(self) -> ToolCallConstraint | None: ...
+    def constraint(self) -> tuple[str, str, list[tuple[str, bytes]], bool] | None:
+        """What a forced ``tool_choice`` demands of the output: the fields of
+        :class:`turnwire.engine.base.ToolCallConstraint`."""
     @property
     def new_content(self) -> list[str]:
         """The texts of the turn's new items, for classifiers."""
@@ -285,6 +286,9 @@ class Turn:
     @property
     def echo(self) -> tuple[bytes, bytes, bytes]:
         """The request's instructions, tools and tool choice as the Response object echoes them: JSON."""
+    @property
+    def may_think(self) -> bool:
+        """Whether the model may reason before it answers."""
     @property
     def may_call(self) -> bool:
         """Whether there are tools that the model may call."""

@@ -15,6 +15,7 @@
     │   ├── OriginError                 403 origin_not_allowed                  [connection]
     │   ├── ModelNotFoundError          404 model_not_found
     │   ├── NotFoundError               404 not_found
+    │   │   └── ResponseNotFoundError   404 (no code)
     │   ├── MethodNotAllowedError       405 method_not_allowed
     │   ├── TooLargeError               413 request_too_large
     │   ├── UpgradeRequiredError        426 websocket_disabled                  [connection]
@@ -23,6 +24,7 @@
     │   ├── EngineError                 500 server_error: the engine failed during a turn
     │   ├── InvariantError              500 server_error: a law was broken, our bug
     │   └── OverloadedError             503 server_is_overloaded
+    │       └── StoreUnavailableError   503 server_is_overloaded: the database is down
     └── StartupError                    the process cannot start                [process]
         ├── ConfigError                 a setting is wrong
         └── ProfileError                a model's files cannot be used
@@ -174,8 +176,17 @@ class ModelNotFoundError(RequestError):
 class NotFoundError(RequestError):
     """No such path or object."""
 
-    code = "not_found"
+    code: ClassVar[str | None] = "not_found"
     status = 404
+
+
+class ResponseNotFoundError(NotFoundError):
+    """No stored response of that id, or somebody else's (OpenAI sends no code)."""
+
+    code = None
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Response with id '{response_id[:256]}' not found.")
 
 
 class MethodNotAllowedError(RequestError):
@@ -248,6 +259,15 @@ class OverloadedError(ServerError):
     def public_message(self) -> str:
         """The message: there is nothing to hide in being busy."""
         return self.message
+
+
+class StoreUnavailableError(OverloadedError):
+    """The database of stored responses cannot be reached. ``store`` is its kind."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"The store of responses ({store}) is not available at the moment. Please retry later."
+        )
 
 
 class StartupError(TurnwireError):

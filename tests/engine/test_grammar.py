@@ -6,13 +6,26 @@ import json
 
 import pytest
 
-from turnwire.engine.base import ToolCallConstraint
-from turnwire.engine.grammar import MAX_SCHEMA_BYTES, PROBE_TEXT, probe_grammar, tool_call_grammar
+from turnwire.engine.base import JsonConstraint, ToolCallConstraint
+from turnwire.engine.grammar import (
+    MAX_SCHEMA_BYTES,
+    PROBE_TEXT,
+    json_grammar,
+    probe_grammars,
+    tool_call_grammar,
+)
 from turnwire.errors import UnsupportedParameterError
 
 
 def forced(*tools: tuple[str, bytes], many: bool = False) -> ToolCallConstraint:
     return ToolCallConstraint(open="<tool_call>\n", close="\n</tool_call>", tools=tools, many=many)
+
+
+def probe_grammar(name: str, schema: bytes) -> str:
+    ((probe, refusal),) = probe_grammars(forced((name, schema)))
+    assert refusal.param == "tools"
+    assert f"'{name}'" in refusal.message
+    return probe
 
 
 def schema_in(grammar: str) -> dict:
@@ -87,3 +100,32 @@ def test_names_and_keywords_cannot_leave_their_quotes():
     assert len(grammar.splitlines()) == 6
     assert json.dumps(json.dumps(name) + ', "arguments": ') in grammar
     assert json.dumps(PROBE_TEXT) in probe_grammar(name, b"{}")
+
+
+STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({}, {}),
+        ({"type": "array"}, {"type": "array"}),
+        ({"properties": {"a": {}}}, {"properties": {"a": {}}, "additionalProperties": False}),
+    ],
+)
+def test_an_answer_is_one_value_and_a_stop_id(schema, expected):
+    constraint = JsonConstraint(json.dumps(schema).encode())
+    grammar = json_grammar(constraint, {7, 2})
+    assert grammar.splitlines()[1] == "start: value <[2,7]>"
+    assert schema_in(grammar) == expected | {"x-guidance": STYLE}
+    ((probe, refusal),) = probe_grammars(constraint)
+    assert schema_in(probe) == schema_in(grammar)
+    assert json.dumps(PROBE_TEXT) in probe
+    assert refusal.param == "text.format.schema"
+
+
+@pytest.mark.parametrize("schema", [b"{", b"[]", b"x" * (MAX_SCHEMA_BYTES + 1)])
+def test_a_schema_of_an_answer_that_is_none_is_refused(schema):
+    with pytest.raises(UnsupportedParameterError) as caught:
+        json_grammar(JsonConstraint(schema), ())
+    assert caught.value.param == "text.format.schema"

@@ -11,15 +11,16 @@ import sys
 import time
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import msgspec
 import pytest
 import pytest_asyncio
 
 from engine.engine_support import STOP_ID, Heard, listen, request
 from oracle import vocabulary
-from turnwire.engine.base import Sampling, ToolCallConstraint
+from turnwire.engine.base import JsonConstraint, Sampling, ToolCallConstraint
 from turnwire.engine.llamacpp import LlamaCppEngine
 from turnwire.errors import (
     ContextLengthError,
@@ -238,6 +239,46 @@ async def test_a_forced_call_chooses_among_the_tools_and_may_repeat(engine):
     assert json.loads(first)["name"] in ("get_weather", "get_time")
     for part in text.split(CLOSE)[1:-1]:
         assert part.startswith("\n" + OPEN)
+
+
+ANSWERS: list[dict[str, Any]] = [
+    {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 12},
+            "warm": {"type": "boolean"},
+            "days": {"type": "array", "items": {"enum": ["mo", "tu", "w\u00e9"]}, "maxItems": 3},
+        },
+        "required": ["city", "warm", "days"],
+    },
+    {"type": "object", "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 9}}},
+    {"anyOf": [{"const": "yes"}, {"type": "null"}]},
+    {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{2}$"},
+]
+
+
+@pytest.mark.parametrize("schema", ANSWERS, ids=["object", "number", "either", "pattern"])
+async def test_an_answer_in_json_is_valid_however_hot_it_is_sampled(engine, schema):
+    """Without the constraint, this model answers in prose."""
+    prompt = await chat(engine, "Tell me about the weather.")
+    for seed in range(8):
+        heard = await ask(
+            engine,
+            prompt,
+            constraint=JsonConstraint(json.dumps(schema).encode()),
+            sampling=Sampling(temperature=1.0, seed=seed),
+            max_tokens=160,
+        )
+        assert heard.finish_reason == "stop"
+        jsonschema.validate(json.loads(await text_of(engine, heard.ids[:-1])), schema)
+
+
+async def test_a_schema_that_cannot_be_enforced_is_refused_for_an_answer(engine):
+    prompt = await chat(engine, "x")
+    schema = {"type": "object", "properties": {"a": {"type": "string", "format": "no-such"}}}
+    with pytest.raises(UnsupportedParameterError) as caught:
+        await ask(engine, prompt, constraint=JsonConstraint(json.dumps(schema).encode()))
+    assert caught.value.param == "text.format.schema"
 
 
 @pytest.mark.parametrize(

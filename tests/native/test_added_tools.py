@@ -238,7 +238,7 @@ def test_a_tool_that_came_as_an_item_can_be_chosen():
     choice = {"type": "function", "namespace": "crm", "name": "find"}
     turn = opened(chains, None, [MORE, *ASK], tool_choice=raw(choice))
     assert turn.constraint
-    assert [name for name, _ in turn.constraint.tools] == ["crm__find"]
+    assert [name for name, _ in turn.constraint[2]] == ["crm__find"]
     none = opened(chains, None, [MORE, *ASK], tool_choice=b'"none"')
     assert not none.may_call
     assert none.prompt.tolist() == prompt("trl/qwen3", ASK)

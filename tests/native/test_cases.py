@@ -136,3 +136,23 @@ def test_case_34_a_fork_sees_its_parent_only_and_a_long_chain_all_of_it(generic)
     assert "answer 9 end" in seen
     assert "step 10 end" not in seen
     assert fork.prompt.tolist()[: nodes[9].token_count] == nodes[9].tokens().tolist()
+
+
+@pytest.mark.parametrize("generic", [False, True])
+def test_case_37_json_behind_reasoning_is_the_message(generic):
+    """What a schema is for, and what a client parses, has nothing of the reasoning in it."""
+    profile = qwen3()
+    if generic:
+        profile = profile.with_template(through_template(vocabulary.qwen3().template))
+    answer = '{"a": [1, "</b>", {"think": "<think"}]}'
+    said = {"reasoning": 'It wants {"a": …}.', "text": answer}
+    ids = profile.encode_output(raw(said))
+    (close,) = profile.encode("</think>", control=True).tolist()
+    for size in (1, 3, len(ids)):
+        turn = _core.Chains(profile).open(None, raw([user("go")]))
+        deltas = [d for at in range(0, len(ids), size) for d in turn.push(ids[at : at + size])]
+        deltas += turn.finish()
+        text = "".join(delta.text for delta in deltas if delta.kind == "text")
+        thought = "".join(delta.text for delta in deltas if delta.kind == "reasoning")
+        assert (thought, text) == (said["reasoning"], answer)
+        assert turn.reasoning_tokens == ids.index(close) + 1

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from counting import Compared
 from oracle import naive, vocabulary
 from oracle.conversations import (
     SPECIALS,
@@ -73,6 +74,7 @@ class Talk:
         self.node: _core.Node | None = None
         self.items: list[dict[str, Any]] = []
         self.turns = 0
+        self._compared = Compared("jinja2 and tokenizers", self.profile.family)
 
     def open(self, items: Sequence[dict[str, Any]], *, generate: bool = True) -> _core.Turn:
         around = self.around
@@ -102,6 +104,7 @@ class Talk:
         return deltas
 
     def naive(self) -> list[int]:
+        self._compared()
         around = self.around
         return naive.encode(
             self.model,

@@ -321,6 +321,29 @@ def test_echo_of_the_request(oracle):
     assert {key: echo[key] for key in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("given", "echoed"),
+    [
+        (b'{"type": "json_object"}', {"type": "json_object"}),
+        (
+            b'{"type": "json_schema", "name": "n", "schema": {"type":  "object"}, "strict": false}',
+            {
+                "type": "json_schema",
+                "name": "n",
+                "description": None,
+                "schema": {"type": "object"},
+                "strict": True,  # as it is in force
+            },
+        ),
+    ],
+)
+def test_the_format_of_a_text_is_echoed(given, echoed, oracle):
+    response, events = begun(body=b'{"text": {"format": %b}}' % given)
+    for event in events:
+        oracle(event)
+    assert json.loads(response.response)["text"]["format"] == echoed
+
+
 @pytest.mark.parametrize(("has_verbosity", "echoed"), [(True, "low"), (False, "medium")])
 def test_verbosity_is_echoed_where_the_model_is_told_of_it(has_verbosity, echoed):
     response, _ = begun(body=b'{"text": {"verbosity": "low"}}', has_verbosity=has_verbosity)

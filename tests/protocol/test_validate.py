@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from openai.types.responses.responses_client_event import ResponseCreate
@@ -22,6 +23,11 @@ def request(**fields) -> CreateRequest:
     return decode_create(json.dumps({k: v for k, v in body.items() if v is not ...}).encode())
 
 
+def json_format(**changed: Any) -> dict[str, Any]:
+    wanted = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    return {"text": {"format": wanted | changed}}
+
+
 ACCEPTED = [
     {},
     {"input": ..., "previous_response_id": "resp_1"},
@@ -37,6 +43,9 @@ ACCEPTED = [
     {"reasoning": {"effort": "xhigh", "summary": "detailed", "context": "all_turns"}},
     {"reasoning": {"mode": "standard", "generate_summary": "auto"}},
     {"text": {"format": {"type": "text"}, "verbosity": "high"}},
+    {"text": {"format": {"type": "json_object"}}},
+    json_format(name="n" * 64, strict=True, description="An answer."),
+    json_format(strict=None, description=None),
     {"text": {"format": None}, "stream_options": {"include_obfuscation": True}},
     {"service_tier": "priority", "prompt_cache_retention": "24h", "stream": True},
     {"prompt_cache_options": {"mode": "explicit", "ttl": "30m", "comparison_response_id": "r"}},
@@ -99,12 +108,12 @@ REFUSED = [
     (InvalidValueError, "text.verbosity", {"text": {"verbosity": "max"}}),
     (MissingParameterError, "text.format.type", {"text": {"format": {}}}),
     (InvalidValueError, "text.format.type", {"text": {"format": {"type": "xml"}}}),
-    (UnsupportedParameterError, "text.format.type", {"text": {"format": {"type": "json_object"}}}),
-    (
-        UnsupportedParameterError,
-        "text.format.type",
-        {"text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}},
-    ),
+    (MissingParameterError, "text.format.name", json_format(name=None)),
+    (InvalidValueError, "text.format.name", json_format(name="")),
+    (InvalidValueError, "text.format.name", json_format(name="a b")),
+    (InvalidValueError, "text.format.name", json_format(name="n" * 65)),
+    (MissingParameterError, "text.format.schema", json_format(schema=None)),
+    (InvalidValueError, "text.format.schema", json_format(schema=[])),
     (InvalidValueError, "metadata", {"metadata": {str(n): "" for n in range(17)}}),
     (InvalidValueError, "metadata", {"metadata": {"k" * 65: ""}}),
     (InvalidValueError, "metadata.k", {"metadata": {"k": "v" * 513}}),

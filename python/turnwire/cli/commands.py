@@ -1,4 +1,4 @@
-"""The commands: ``turnwire serve``, ``demo``, ``check``, ``dump`` and ``--version``."""
+"""The commands: ``turnwire serve``, ``demo``, ``check``, ``dump``, ``sim`` and ``--version``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from turnwire.cli.check import check
 from turnwire.cli.demo import demo
 from turnwire.cli.dump import dump
 from turnwire.cli.serve import serve_until_stopped
-from turnwire.errors import StartupError
+from turnwire.cli.sim import sim
+from turnwire.errors import ConfigError, StartupError
 
 cli = typer.Typer(
     help="The Responses API in WebSocket mode for self-hosted models.",
@@ -61,7 +62,13 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on [8787].")] = None,
     engine: Annotated[
-        Literal["llamacpp", "sim"] | None, typer.Option(help="Who samples [llamacpp].")
+        Literal["llamacpp", "vllm", "sglang", "sim"] | None,
+        typer.Option(help="Who samples [llamacpp]."),
+    ] = None,
+    vllm_url: Annotated[str | None, typer.Option(help="A vLLM server that samples.")] = None,
+    sglang_url: Annotated[str | None, typer.Option(help="An SGLang server that samples.")] = None,
+    llamacpp_url: Annotated[
+        str | None, typer.Option(help="A llama.cpp server that samples.")
     ] = None,
     gguf: Annotated[
         Path | None, typer.Option(help="Model file for llama.cpp [the demo model].")
@@ -79,9 +86,11 @@ def serve(
     ] = False,
 ) -> None:
     """Serve a model. Flags win over TURNWIRE_* variables, those over the file."""
+    urls = {"vllm": vllm_url, "sglang": sglang_url, "llamacpp": llamacpp_url}
+    kind, url = elsewhere(engine, {name: url for name, url in urls.items() if url is not None})
     given: dict[str, dict[str, object]] = {
         "server": {"host": host, "port": port},
-        "engine": {"kind": engine, "gguf": gguf, "script": script},
+        "engine": {"kind": kind, "url": url, "gguf": gguf, "script": script},
         "model": {"name": model, "tokenizer": tokenizer},
         "log": {"debug": debug or None},
     }
@@ -90,12 +99,27 @@ def serve(
         for section, values in given.items()
     }
     settings = config.load(config_file, flags)
+    if settings.store.kind is None:
+        lasting = settings.store.model_copy(update={"kind": "sqlite"})
+        settings = settings.model_copy(update={"store": lasting})
     if print_config:
         Console().print(config.print_toml(settings), markup=False, highlight=False, soft_wrap=True)
         return
     serve_until_stopped(settings)
 
 
+def elsewhere(kind: str | None, urls: dict[str, str]) -> tuple[str | None, str | None]:
+    """Return the kind of engine and its URL. Raises ConfigError when flags contradict."""
+    if not urls:
+        return kind, None
+    (name, url), *more = urls.items()
+    if more or kind not in {None, name}:
+        flags = ", ".join(f"--{name}-url" for name in urls)
+        raise ConfigError(f"Only one engine samples: {flags} and --engine do not fit together.")
+    return name, url
+
+
 cli.command()(demo)
 cli.command()(check)
 cli.command()(dump)
+cli.command()(sim)

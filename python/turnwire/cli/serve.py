@@ -14,6 +14,7 @@ from rich.table import Table
 
 from turnwire import __version__
 from turnwire.server.app import TurnwireApp
+from turnwire.server.archive import default_path
 from turnwire.server.lifespan import bind, serve
 from turnwire.server.parts import build
 
@@ -70,9 +71,10 @@ def announce(console: Console, config: Config, service: Service, port: int) -> N
     facts = Table.grid(padding=(0, 2))
     facts.add_row("url", f"[bold]ws://{escape(authority)}/v1/responses[/]  (HTTP on the same path)")
     facts.add_row("model", f"[bold]{escape(model)}[/]{_remark(config)}")
-    facts.add_row("engine", escape(service.engine.name))
+    where = f" at {config.engine.url}" if config.engine.url else ""
+    facts.add_row("engine", escape(service.engine.name + where))
     facts.add_row("context", f"{service.engine.context_length} tokens")
-    facts.add_row("store", f"{service.store.name}: a restart forgets stored responses")
+    facts.add_row("store", f"{service.recall.store.name}{_lasting(config)}")
     console.print(f"\n[bold]turnwire {__version__}[/]\n", highlight=False)
     console.print(facts, highlight=False, soft_wrap=True)
     key = "local" if not config.auth.keys else "<your key>"
@@ -82,10 +84,16 @@ def announce(console: Console, config: Config, service: Service, port: int) -> N
     console.print()
 
 
+def _lasting(config: Config) -> str:
+    if config.store.kind == "memory":
+        return ": a restart forgets stored responses"
+    return f": {config.store.path or default_path()}" if config.store.kind == "sqlite" else ""
+
+
 def _remark(config: Config) -> str:
     if config.engine.kind == "sim":
         return "  [yellow]sim: scripted answers, no model[/]"
-    if config.engine.gguf is None:
+    if config.engine.gguf is None and config.engine.url is None:
         return "  [yellow]demo model: expect weak answers[/]"
     return ""
 

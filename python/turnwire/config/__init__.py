@@ -107,6 +107,17 @@ class Config(BaseSettings):
                 "or listen on 127.0.0.1.",
                 param="auth.keys",
             )
+        if self.engine.kind in {"vllm", "sglang"} and self.engine.url is None:
+            raise ConfigError(
+                f"engine.kind is '{self.engine.kind}', which runs elsewhere. Set engine.url.",
+                param="engine.url",
+            )
+        if self.engine.kind == "sim" and self.engine.url is not None:
+            raise ConfigError(
+                "The sim of engine.kind runs in this process. For `turnwire sim` elsewhere, set "
+                "engine.kind to 'vllm': it speaks vLLM's dialect.",
+                param="engine.url",
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -159,8 +159,34 @@ class ModelSection(Section):
 class EngineSection(Section):
     """Who samples."""
 
-    kind: Literal["llamacpp", "sim"] = "llamacpp"
-    """`llamacpp`: llama.cpp in a child process. `sim`: scripted answers by a clock, no model."""
+    kind: Literal["llamacpp", "vllm", "sglang", "sim"] = "llamacpp"
+    """`llamacpp`: llama.cpp, in a child process unless there is a `url`. `vllm`, `sglang`: such a
+    server at `url`. `sim`: scripted answers by a clock, no model."""
+    url: Annotated[str, Field(pattern=r"^https?://[^/]")] | None = None
+    """Where the engine serves, such as `http://gpu-1:8000`. It then needs `model.tokenizer`."""
+    api_key: SecretStr | None = None
+    """Key that the engine at `url` wants."""
+    model: str | None = None
+    """The engine's own name for its model. Default: the first that it lists."""
+    priorities: bool = False
+    """Send priorities: warm-ups then yield to turns. vLLM must run with `--scheduling-policy
+    priority`, SGLang with `--enable-priority-scheduling`."""
+    cache_salt: Literal["organisation", "principal", "none"] = "organisation"
+    """Who may find whose tokens in the prefix cache of vLLM or SGLang, and notice by its speed.
+    `none`: everybody. There are no organisations yet: each API key stands for one of its own."""
+    cache_salt_secret: Annotated[SecretStr, Field(min_length=MIN_KEY_LENGTH)] | None = None
+    """What the salts are made from. Default: random at each start, which then finds nothing cached;
+    several turnwires share a cache if they share this."""
+    start_seconds: Seconds = 120.0
+    """How long the start waits for the engine at `url` to be ready."""
+    connect_seconds: Seconds = 5.0
+    """How long that engine may take to accept a connection."""
+    first_token_seconds: Seconds = 300.0
+    """How long it may take from there to the first token: it queues, and reads the prompt."""
+    silence_seconds: Seconds = 60.0
+    """How long it may be silent between two tokens; beyond it the turn fails."""
+    prompt_text_bytes: Bytes = 64 * MIB
+    """Prompts kept as JSON for that engine, so that each turn writes only what is new."""
     gguf: Path | None = None
     """Model file for llama.cpp. Default: the demo model, SmolLM2-135M-Instruct."""
     context_length: Count | None = None
@@ -173,6 +199,9 @@ class EngineSection(Section):
     """Threads of llama.cpp. Default: one on a machine of two cores, else half of the cores."""
     script: Path | None = None
     """JSON script of the sim's answers. Default: a built-in one."""
+    disagreement: Literal["refuse", "warn"] = "refuse"
+    """When the engine's own tokenizer or template gives other tokens than ours for the probes of
+    the start. `refuse`: the start fails. `warn`: only the log says so."""
     prewarm: bool = True
     """After a `generate: false` request, fill the engine's prefix cache in the background."""
 
@@ -189,10 +218,28 @@ class ToolsSection(Section):
 class StoreSection(Section):
     """Where responses with `store: true` (the default) are kept."""
 
-    kind: Literal["memory"] = "memory"
-    """`memory`: this process only; a restart forgets all."""
+    kind: Literal["memory", "sqlite", "postgres", "redis"] | None = None
+    """`memory`: this process only; a restart forgets all. `sqlite`: a file. `postgres`, `redis` (or
+    Valkey, but no cluster): a database, which several servers may share; they need
+    `turnwire[postgres]` or `turnwire[redis]`. Default: `sqlite` for `turnwire serve`, `memory` for
+    an app that is mounted."""
+    path: Path | None = None
+    """The file of `sqlite`. Default: `turnwire/responses.sqlite3` in `$XDG_DATA_HOME`, else in
+    `~/.local/share`."""
+    url: SecretStr | None = None
+    """Where the database is: `postgresql://user:password@host/name`, or `redis://host:6379/0`."""
+    ttl_seconds: Annotated[int, Field(ge=0)] = 30 * 24 * 3600
+    """How long a response is kept; 0 keeps it for ever. OpenAI keeps them for 30 days."""
+    queue: Count = 1024
+    """Responses that may wait to be written while the database is down; beyond it, requests with
+    `store: true` get 503."""
+    queue_bytes: Bytes = 256 * MIB
+    """Bytes of such responses; beyond it the same."""
+    nodes: Count = 256
+    """Stored responses whose tokens stay in memory, ready to be continued; those of others are read
+    from the store."""
     max_responses: Count = 1024
-    """Responses kept; beyond it the least recently used one is forgotten."""
+    """Responses that `memory` keeps; beyond it the least recently used one is forgotten."""
 
 
 class MemorySection(Section):

@@ -8,7 +8,7 @@ carries a ``finish_reason``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -32,6 +32,16 @@ class ToolCallConstraint:
     """(name, JSON schema of its arguments) for every tool that may be called."""
     many: bool
     """Whether several calls may follow each other (``parallel_tool_calls``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonConstraint:
+    """The output must be one JSON value under ``schema``, and nothing else (``text.format``)."""
+
+    schema: bytes
+
+
+Constraint: TypeAlias = ToolCallConstraint | JsonConstraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +84,14 @@ class EngineRequest:
     """At least 0. With 0 nothing is sampled: the engine may only warm its prefix cache."""
     stop_token_ids: frozenset[int]
     sampling: Sampling = field(default_factory=Sampling)
-    constraint: ToolCallConstraint | None = None
+    constraint: Constraint | None = None
     affinity: str = ""
     """Same value, same prefix cache where the engine has several (a connection's id)."""
     last_item: LastItem | None = None
     cache_scope: str = ""
     """Only requests with the same value may find each other's tokens in the prefix cache."""
+    priority: int = 0
+    """Higher goes first, where the engine schedules by priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,17 @@ class TextEncoder(Protocol):
 
         Raises EngineError.
         """
+        ...
+
+
+@runtime_checkable
+class TemplateRenderer(Protocol):
+    """An engine that can render chat messages by its own template, so that ours can be compared."""
+
+    async def render(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
+    ) -> Sequence[int]:
+        """Return the prompt's ids for messages as in chat completions. Raises EngineError."""
         ...
 
 

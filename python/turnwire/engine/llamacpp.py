@@ -7,13 +7,15 @@ import importlib.util
 import logging
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import msgspec
 
-from turnwire.engine import grammar, llamacpp_wire
+from turnwire.engine import llamacpp_wire
 from turnwire.engine.base import EngineOutput, Sampling
+from turnwire.engine.events import EventReader
+from turnwire.engine.llamacpp_grammar import ProbedGrammars
 from turnwire.engine.llamacpp_sampled import SampledIds
 from turnwire.engine.llamacpp_slots import SlotTable
 from turnwire.engine.llamacpp_supervisor import ChildSettings, Supervisor
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from turnwire.engine.base import EngineRequest, FinishReason
-    from turnwire.engine.llamacpp_wire import Chunk
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,6 @@ _PROBE_TOKENS = 16
 _URL = "http://engine"
 _JSON = {"Content-Type": "application/json"}
 _KNOWN_TEXTS = 1024
-_KNOWN_SCHEMAS = 1024
 
 
 def require_xllamacpp() -> None:
@@ -106,7 +106,7 @@ class LlamaCppEngine:
             on_exit=self._slots.reset,
         )
         self._texts: dict[str, list[int]] = {}
-        self._schemas: set[bytes] = set()
+        self._grammars = ProbedGrammars(functools.partial(self._post, "completion"), slot=SLOTS)
 
     @property
     def context_length(self) -> int:
@@ -142,13 +142,7 @@ class LlamaCppEngine:
         try:
             async with self._child.client() as client, client.get(f"{_URL}/props") as response:
                 props = await response.json()
-            settings = props["default_generation_settings"]
-            largest = int(settings["n_ctx"])
-            self._default_sampling = Sampling(
-                # It keeps them as 32-bit floats: 0.8 reads 0.800000011920929.
-                temperature=round(float(settings["params"]["temperature"]), 6),
-                top_p=round(float(settings["params"]["top_p"]), 6),
-            )
+            largest, self._default_sampling = llamacpp_wire.read_settings(props)
         except (aiohttp.ClientError, KeyError, TypeError, ValueError) as error:
             await self.close()
             raise StartupError(f"llama.cpp does not tell its settings: {error}") from error
@@ -172,7 +166,7 @@ class LlamaCppEngine:
         count = len(request.prompt)
         self._check(count)
         max_tokens = min(request.max_tokens, self._context_length - count)
-        rules = await self._grammar(request)
+        rules = await self._grammars.of(request)
         lease = await self._slots.acquire(
             prompt, count + max(max_tokens, 1), affinity=request.affinity, scope=request.cache_scope
         )
@@ -195,7 +189,10 @@ class LlamaCppEngine:
                 if response.status != 200:
                     raise llamacpp_wire.read_refusal(response.status, await response.read())
                 began = True
-                reader = llamacpp_wire.ChunkReader(response)
+                parts = response.content.iter_any()
+                # The client's own timeout bounds the waits: then the child hangs, and is killed.
+                events = EventReader(parts, engine="llama.cpp", first=None, silence=None)
+                reader = llamacpp_wire.ChunkReader(events)
                 cached: int | None = None
                 reason: FinishReason | None = None
                 while reason is None:
@@ -203,7 +200,7 @@ class LlamaCppEngine:
                     if chunk.prompt_progress is not None:  # its token is no token
                         cached = chunk.prompt_progress.cache
                         continue
-                    ids, reason = await self._read(chunk, request, sampled, response)
+                    ids, reason = await sampled.read(chunk, request, leave=response.close)
                     if ids or reason is not None:
                         over = reason is not None
                         yield EngineOutput(ids, reason, cached)
@@ -223,6 +220,16 @@ class LlamaCppEngine:
         reply = await self._post("tokenize", body)
         return msgspec.json.decode(reply, type=dict[str, list[int]])["tokens"]
 
+    async def render(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
+    ) -> list[int]:
+        """Render chat messages by the GGUF's template, as llama.cpp does. Raises EngineError."""
+        prompt = llamacpp_wire.read_prompt(
+            await self._post("apply-template", llamacpp_wire.template_body(messages, tools))
+        )
+        reply = await self._post("tokenize", llamacpp_wire.chat_tokens_body(prompt))
+        return msgspec.json.decode(reply, type=dict[str, list[int]])["tokens"]
+
     def _check(self, count: int) -> None:
         if not self.ready:
             raise OverloadedError("The model is not ready. Try again shortly.")
@@ -232,60 +239,6 @@ class LlamaCppEngine:
                 f"{self._context_length} and must have room for one more.",
                 param="input",
             )
-
-    async def _read(
-        self,
-        chunk: Chunk,
-        request: EngineRequest,
-        sampled: SampledIds,
-        response: aiohttp.ClientResponse,
-    ) -> tuple[Sequence[int], FinishReason | None]:
-        """Take an event that is not about the prompt: the ids to hand out, and why they end."""
-        if request.max_tokens == 0:
-            return (), "length"  # llama.cpp samples one token all the same
-        if chunk.stop:
-            ids = await sampled.rest(chunk)
-            return ids, "length" if chunk.stop_type == "limit" else "stop"
-        ids = await sampled.take(chunk)
-        if chunk.tokens[-1] not in request.stop_token_ids:
-            return ids, None
-        # llama.cpp knows only the vocabulary's own end-of-generation ids; at others it would go
-        # on, and leaving the stream ends the sampling.
-        response.close()
-        if sampled.holding:
-            ids = await sampled.rest(chunk)
-        return ids, "stop"
-
-    async def _grammar(self, request: EngineRequest) -> str:
-        """Write the request's grammar, every schema in it known to compile."""
-        constraint = request.constraint
-        if constraint is None or request.max_tokens == 0:
-            return ""
-        for name, schema in constraint.tools:
-            rules = grammar.probe_grammar(name, schema)
-            key = rules.encode()
-            if key in self._schemas:
-                continue
-            if not await self._compiles(rules):
-                raise grammar.unsupported_schema(name, "use features that cannot be enforced")
-            if len(self._schemas) >= _KNOWN_SCHEMAS:
-                self._schemas.clear()
-            self._schemas.add(key)
-        return grammar.tool_call_grammar(constraint, request.stop_token_ids)
-
-    async def _compiles(self, rules: str) -> bool:
-        body = {
-            "prompt": [0],
-            "n_predict": 1,
-            "temperature": 0,
-            "id_slot": SLOTS,
-            "cache_prompt": False,
-            "grammar": rules,
-            "response_fields": ["content"],
-        }
-        reply = await self._post("completion", body)
-        content = msgspec.json.decode(reply, type=dict[str, str])["content"]
-        return content == grammar.PROBE_TEXT
 
     async def _erase(self, slot: int) -> None:
         with suppress(EngineError):  # at worst llama.cpp makes room itself

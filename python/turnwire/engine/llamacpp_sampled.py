@@ -14,6 +14,7 @@ from turnwire.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from turnwire.engine.base import EngineRequest, FinishReason
     from turnwire.engine.llamacpp_wire import Chunk
 
 
@@ -25,12 +26,14 @@ class SampledIds:
         prompt_length: int,
         *,
         tokenize: Callable[[str], Awaitable[Sequence[int]]],
-        sequence: Callable[[], Awaitable[Sequence[int]]],
+        sequence: Callable[[], Awaitable[Sequence[int]]] | None,
     ) -> None:
         """Begin with no ids.
 
         ``tokenize`` encodes a text, special tokens' names as plain text. ``sequence`` tells the ids
-        in the request's slot once it is idle: the prompt and all sampled ones but the last.
+        in the request's slot once it is idle: the prompt and all sampled ones but the last. Without
+        it (None) a turn whose ids cannot be told otherwise fails, but for half a character at its
+        very end, which has no text.
         """
         self._tokenize = tokenize
         self._sequence = sequence
@@ -40,6 +43,28 @@ class SampledIds:
         self._last: tuple[int, int] | None = None
         self.ids: list[int] = []
         """Handed out so far."""
+
+    async def read(
+        self, chunk: Chunk, request: EngineRequest, *, leave: Callable[[], None]
+    ) -> tuple[Sequence[int], FinishReason | None]:
+        """Take an event that is not about the prompt: the ids to hand out, and why they end.
+
+        ``leave`` closes the stream.
+        """
+        if request.max_tokens == 0:
+            return (), "length"  # llama.cpp samples one token all the same
+        if chunk.stop:
+            ids = await self.rest(chunk)
+            return ids, "length" if chunk.stop_type == "limit" else "stop"
+        ids = await self.take(chunk)
+        if chunk.tokens[-1] not in request.stop_token_ids:
+            return ids, None
+        # llama.cpp knows only the vocabulary's own end-of-generation ids; at others it would go
+        # on, and leaving the stream ends the sampling.
+        leave()
+        if self.holding:
+            ids = await self.rest(chunk)
+        return ids, "stop"
 
     async def take(self, chunk: Chunk) -> list[int]:
         """Take an event with a token; returns the ids that can be handed out."""
@@ -69,6 +94,10 @@ class SampledIds:
         """
         if final.tokens_predicted <= len(self.ids):
             return []
+        if self._sequence is None:
+            if not self.holding:
+                return []
+            raise EngineError("llama.cpp did not stream all ids, and its text has others (0013).")
         sampled = list(await self._sequence())[self._prompt_length :]
         del sampled[max(final.tokens_predicted - 1, 0) :]
         if sampled[: len(self.ids)] != self.ids:

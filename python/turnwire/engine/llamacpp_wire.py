@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from turnwire.engine.base import Sampling
 from turnwire.errors import ContextLengthError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    import aiohttp
-
     from turnwire.engine.base import EngineRequest
+    from turnwire.engine.events import EventReader
 
 # Of the last event. All of them would include the whole prompt as text, once per turn.
 _FINAL_FIELDS = ["stop", "tokens", "stop_type", "tokens_predicted", "timings/cache_n"]
@@ -62,8 +62,17 @@ def completion_body(
     request: EngineRequest, *, slot: int, share: bool, max_tokens: int, grammar: str
 ) -> bytes:
     """Write the body of a ``POST /completion``."""
+    fields = completion_fields(
+        request, slot=slot, share=share, max_tokens=max_tokens, grammar=grammar
+    )
+    return msgspec.json.encode({"prompt": request.prompt.tolist(), **fields})
+
+
+def completion_fields(
+    request: EngineRequest, *, slot: int, share: bool, max_tokens: int, grammar: str
+) -> dict[str, object]:
+    """Return everything but the prompt."""
     body: dict[str, object] = {
-        "prompt": request.prompt.tolist(),
         "n_predict": max_tokens,
         "id_slot": slot,
         "cache_prompt": share,
@@ -88,7 +97,38 @@ def completion_body(
         body["seed"] = sampling.seed & _SEED_MASK
     if grammar:
         body["grammar"] = grammar
-    return msgspec.json.encode(body)
+    return body
+
+
+def read_settings(props: dict[str, Any]) -> tuple[int, Sampling]:
+    """Return the context of one request and the default sampling from ``GET /props``.
+
+    Raises KeyError, TypeError or ValueError for a reply of another form.
+    """
+    settings = props["default_generation_settings"]
+    params = settings["params"]
+    return int(settings["n_ctx"]), Sampling(
+        # It keeps them as 32-bit floats: 0.8 reads 0.800000011920929.
+        temperature=round(float(params["temperature"]), 6),
+        top_p=round(float(params["top_p"]), 6),
+    )
+
+
+def template_body(
+    messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
+) -> dict[str, object]:
+    """Return the body of a ``POST /apply-template``."""
+    return {"messages": messages, **({"tools": tools} if tools else {})}
+
+
+def chat_tokens_body(prompt: str) -> dict[str, object]:
+    """Return the body of a ``POST /tokenize`` that encodes as a chat completion would be."""
+    return {"content": prompt, "add_special": True, "parse_special": True}
+
+
+def read_prompt(reply: bytes) -> str:
+    """Read the reply of ``/apply-template``."""
+    return msgspec.json.decode(reply, type=dict[str, str])["prompt"]
 
 
 def native(ids: Sequence[int]) -> bytes:
@@ -97,25 +137,14 @@ def native(ids: Sequence[int]) -> bytes:
 
 
 class ChunkReader:
-    """Splits a response into its events. There is no ``[DONE]`` on this route."""
+    """Reads a stream's events. There is no ``[DONE]`` on this route."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._parts = response.content.iter_any()
-        self._pending: list[bytes] = []
-        self._rest = b""
+    def __init__(self, events: EventReader) -> None:
+        self._events = events
 
     async def next(self) -> Chunk:
         """Wait for one event. Raises EngineError when the stream ends or carries an error."""
-        while not self._pending:
-            try:
-                part = await anext(self._parts)
-            except StopAsyncIteration:
-                raise EngineError("llama.cpp ended a stream before its last event.") from None
-            *events, self._rest = (self._rest + part).split(b"\n\n")
-            # Lines that begin with a colon are pings.
-            self._pending = [event for event in events if event and not event.startswith(b":")]
-            self._pending.reverse()
-        _, _, payload = self._pending.pop().partition(b":")
+        payload = await self._events.next()
         try:
             chunk = _chunk.decode(payload)
         except msgspec.DecodeError as error:

@@ -130,6 +130,20 @@ def failure_code(error: TurnwireError) -> FailureCode:
     return "invalid_prompt" if isinstance(error, RequestError) else "server_error"
 
 
+def _format(request: CreateRequest) -> dict[str, object]:
+    """``text.format`` as it is in force: a schema is always enforced."""
+    wanted = request.text.format if request.text is not None else None
+    if wanted is None or wanted.type != "json_schema":
+        return {"type": "text" if wanted is None else wanted.type}
+    return {
+        "type": "json_schema",
+        "name": wanted.name,
+        "description": wanted.description,
+        "schema": wanted.schema,
+        "strict": True,
+    }
+
+
 class ResponseObject:
     """The Response object of one response, in fragments.
 
@@ -178,7 +192,7 @@ class ResponseObject:
             "service_tier": "default",
             "store": store,
             "temperature": _first(request.temperature, temperature, 1.0),
-            "text": {"format": {"type": "text"}, "verbosity": asked or "medium"},
+            "text": {"format": _format(request), "verbosity": asked or "medium"},
             "tool_choice": msgspec.Raw(echo_tool_choice),
             "tools": msgspec.Raw(echo_tools),
             "top_logprobs": 0,

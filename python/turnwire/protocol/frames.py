@@ -40,9 +40,13 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """The ``text.format`` object; only its kind is read."""
+    """The ``text.format`` object."""
 
     type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    schema: Raw = _ABSENT
+    strict: bool | None = None
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +135,14 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     def verbosity(self) -> str | None:
         """``text.verbosity``, or None when it is the model's own."""
         return self.text.verbosity if self.text is not None else None
+
+    @property
+    def json_schema(self) -> bytes | None:
+        """What the answer must be valid under, by ``text.format``; None when it is free text."""
+        wanted = self.text.format if self.text is not None else None
+        if wanted is None or wanted.type == "text":
+            return None
+        return bytes(wanted.schema) if wanted.type == "json_schema" else b'{"type":"object"}'
 
     @property
     def calls_in_parallel(self) -> bool:

@@ -21,9 +21,9 @@ from turnwire.errors import (
 from turnwire.protocol.frames import given
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
-    from turnwire.protocol.frames import CreateRequest
+    from turnwire.protocol.frames import CreateRequest, TextFormat
 
 _STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 
@@ -31,6 +31,7 @@ _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARIES = ("auto", "concise", "detailed")
 _CONTEXTS = ("auto", "current_turn", "all_turns")
 _VERBOSITIES = ("low", "medium", "high")
+_FORMAT_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _TEXT_FORMATS = ("text", "json_schema", "json_object")
 _TRUNCATIONS = ("auto", "disabled")
 _TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
@@ -116,11 +117,11 @@ def _check_lineage(request: CreateRequest) -> None:
 
 
 def _check_ranges(request: CreateRequest) -> None:
-    _range("temperature", request.temperature, 0, 2)
-    _range("top_p", request.top_p, 0, 1)
-    _range("top_logprobs", request.top_logprobs, 0, 20)
-    _range("max_output_tokens", request.max_output_tokens, 1, _MAX_INT)
-    _range("max_tool_calls", request.max_tool_calls, 1, _MAX_INT)
+    check_range("temperature", request.temperature, 0, 2)
+    check_range("top_p", request.top_p, 0, 1)
+    check_range("top_logprobs", request.top_logprobs, 0, 20)
+    check_range("max_output_tokens", request.max_output_tokens, 1, _MAX_INT)
+    check_range("max_tool_calls", request.max_tool_calls, 1, _MAX_INT)
     metadata = request.metadata or {}
     if len(metadata) > 16:
         raise InvalidValueError(
@@ -140,27 +141,47 @@ def _check_ranges(request: CreateRequest) -> None:
 
 
 def _check_choices(request: CreateRequest) -> None:
-    _choice("truncation", request.truncation, _TRUNCATIONS)
-    _choice("service_tier", request.service_tier, _TIERS)
-    _choice("prompt_cache_retention", request.prompt_cache_retention, _RETENTIONS)
-    for index, value in enumerate(request.include or ()):
-        _choice(f"include[{index}]", value, _INCLUDABLE)
+    check_choice("truncation", request.truncation, _TRUNCATIONS)
+    check_choice("service_tier", request.service_tier, _TIERS)
+    check_choice("prompt_cache_retention", request.prompt_cache_retention, _RETENTIONS)
+    check_includes(request.include or ())
     if request.prompt_cache_options is not None:
-        _choice("prompt_cache_options.mode", request.prompt_cache_options.mode, _CACHE_MODES)
-        _choice("prompt_cache_options.ttl", request.prompt_cache_options.ttl, _CACHE_TTLS)
+        check_choice("prompt_cache_options.mode", request.prompt_cache_options.mode, _CACHE_MODES)
+        check_choice("prompt_cache_options.ttl", request.prompt_cache_options.ttl, _CACHE_TTLS)
     if request.reasoning is not None:
-        _choice("reasoning.effort", request.reasoning.effort, _EFFORTS)
-        _choice("reasoning.summary", request.reasoning.summary, _SUMMARIES)
-        _choice("reasoning.generate_summary", request.reasoning.generate_summary, _SUMMARIES)
-        _choice("reasoning.context", request.reasoning.context, _CONTEXTS)
+        check_choice("reasoning.effort", request.reasoning.effort, _EFFORTS)
+        check_choice("reasoning.summary", request.reasoning.summary, _SUMMARIES)
+        check_choice("reasoning.generate_summary", request.reasoning.generate_summary, _SUMMARIES)
+        check_choice("reasoning.context", request.reasoning.context, _CONTEXTS)
     if request.text is not None:
-        _choice("text.verbosity", request.text.verbosity, _VERBOSITIES)
+        check_choice("text.verbosity", request.text.verbosity, _VERBOSITIES)
         if request.text.format is not None:
-            if request.text.format.type is None:
-                raise MissingParameterError(
-                    "Missing required parameter: 'text.format.type'.", param="text.format.type"
-                )
-            _choice("text.format.type", request.text.format.type, _TEXT_FORMATS)
+            _check_format(request.text.format)
+
+
+def _check_format(text_format: TextFormat) -> None:
+    _required("text.format.type", text_format.type)
+    check_choice("text.format.type", text_format.type, _TEXT_FORMATS)
+    if text_format.type != "json_schema":
+        return
+    name = text_format.name
+    _required("text.format.name", name)
+    if name is not None and not _FORMAT_NAME.fullmatch(name):
+        raise InvalidValueError(
+            f"Invalid 'text.format.name': expected '{_FORMAT_NAME.pattern}'.",
+            param="text.format.name",
+        )
+    _required("text.format.schema", text_format.schema if given(text_format.schema) else None)
+    if not bytes(text_format.schema).startswith(b"{"):
+        raise InvalidValueError(
+            "Invalid type for 'text.format.schema': expected an object.",
+            param="text.format.schema",
+        )
+
+
+def _required(param: str, value: object | None) -> None:
+    if value is None:
+        raise MissingParameterError(f"Missing required parameter: '{param}'.", param=param)
 
 
 def _check_unserved(request: CreateRequest) -> None:
@@ -183,9 +204,6 @@ def _check_unserved(request: CreateRequest) -> None:
             raise _unserved(f"include[{index}]", "Log probabilities are not served.")
     if request.reasoning is not None and request.reasoning.mode not in {None, "standard"}:
         raise _unserved("reasoning.mode", "Only 'standard' is served.")
-    text_format = request.text.format if request.text is not None else None
-    if text_format is not None and text_format.type != "text":
-        raise _unserved("text.format.type", "Only 'text' is served.")
 
 
 def _enabled(raw: msgspec.Raw) -> bool:
@@ -193,7 +211,14 @@ def _enabled(raw: msgspec.Raw) -> bool:
     return not (isinstance(value, dict) and value.get("enabled", False) is False)
 
 
-def _range(param: str, value: float | None, low: int, high: int) -> None:
+def check_includes(values: Iterable[str]) -> None:
+    """Raise InvalidValueError for an ``include`` that the API does not have."""
+    for index, value in enumerate(values):
+        check_choice(f"include[{index}]", value, _INCLUDABLE)
+
+
+def check_range(param: str, value: float | None, low: int, high: int) -> None:
+    """Raise InvalidValueError unless ``value`` is None or within the bounds."""
     if value is None or low <= value <= high:
         return
     bound = f">= {low}" if value < low else f"<= {high}"
@@ -205,7 +230,8 @@ def _range(param: str, value: float | None, low: int, high: int) -> None:
     )
 
 
-def _choice(param: str, value: str | None, allowed: Collection[str]) -> None:
+def check_choice(param: str, value: str | None, allowed: Collection[str]) -> None:
+    """Raise InvalidValueError unless ``value`` is None or ``allowed``."""
     if value is not None and value not in allowed:
         listed = ", ".join(f"'{choice}'" for choice in allowed)
         raise InvalidValueError(

@@ -35,3 +35,12 @@ class Access:
             "" if self.close_code is None else f" closed {self.close_code}",
             1000 * (time.perf_counter() - self._started_at),
         )
+
+
+def route_path(scope: Scope) -> str:
+    """Return the path below where the app is mounted, without a final slash."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    if root and path.startswith(root + "/"):
+        path = path.removeprefix(root)
+    return path.rstrip("/") or "/"

@@ -1,19 +1,24 @@
 """Do the engine and the profile mean the same ids? Asked once, when an engine is attached (law 8).
 
-A tokenizer that is almost right is worse than none: every prompt would be a little wrong, and
-nothing would say so. So where the engine can encode text itself, it is asked, and one difference
-ends the start.
+A tokenizer or a template that is almost right is worse than none: every prompt would be a little
+wrong, and nothing would say so. So where the engine can encode text or render messages itself, it
+is asked, and one difference ends the start.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from turnwire.engine.base import TextEncoder
-from turnwire.errors import EngineError, ProfileError, StartupError
+import msgspec
+
+from turnwire.engine.base import TemplateRenderer, TextEncoder
+from turnwire.errors import EngineError, ProfileError, RequestError, StartupError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from turnwire._core import Profile
     from turnwire.engine.base import Engine
 
@@ -43,14 +48,101 @@ CONTROL = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 """Text in which both sides read the control tokens."""
 
 
-async def check_tokenizers(engine: Engine, profile: Profile) -> None:
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The same words as a request's items and as chat messages."""
+
+    name: str
+    items: tuple[dict[str, Any], ...]
+    messages: tuple[dict[str, Any], ...]
+
+    @staticmethod
+    def of(name: str, *said: tuple[str, str]) -> Conversation:
+        """Make one of (role, text) pairs."""
+        messages = tuple({"role": role, "content": text} for role, text in said)
+        items = tuple(
+            {"type": "message", "role": role, "content": [_part(role, text)]} for role, text in said
+        )
+        return Conversation(name, items, messages)
+
+
+def _part(role: str, text: str) -> dict[str, str]:
+    return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+
+
+ASKED = ("user", "What is in  the folder?\n\nTwo lines, 12 345 characters.")
+
+CONVERSATIONS = (
+    Conversation.of("a question", ASKED),
+    Conversation.of("a system message and a question", ("system", "Answer briefly."), ASKED),
+    Conversation.of(
+        "two turns",
+        ("system", "Answer briefly."),
+        ASKED,
+        ("assistant", "A café, naïve: 日本語."),
+        ("user", "And then?"),
+    ),
+)
+"""What is rendered by both. Tools are left out: engines add fields of their own to definitions."""
+
+CALL = Conversation(
+    "a tool call and its output",
+    (
+        {"type": "message", "role": "user", "content": "How warm is it?"},
+        {
+            "type": "function_call",
+            "call_id": "call_123456789",
+            "name": "weather",
+            "arguments": '{"city": "Rome"}',
+        },
+        {"type": "function_call_output", "call_id": "call_123456789", "output": "It is 21."},
+    ),
+    (
+        {"role": "user", "content": "How warm is it?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                {
+                    "id": "call_123456789",
+                    "type": "function",
+                    "function": {"name": "weather", "arguments": '{"city": "Rome"}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_123456789", "content": "It is 21."},
+    ),
+)
+
+OWN_CALLS = frozenset({"harmony"})
+"""Families whose calls are meant to differ from what the template prints (0014)."""
+
+AROUND = 12
+"""Tokens that are shown on either side of a difference."""
+
+PromptOf: TypeAlias = "Callable[[bytes], list[int]]"
+
+
+async def check_agreement(engine: Engine, profile: Profile, prompt_of: PromptOf) -> list[str]:
+    """Compare the engine's own tokenizer and template with ours; return what was found equal.
+
+    ``prompt_of`` renders a request's items (JSON) as the profile does. Raises ProfileError at the
+    first difference, and StartupError when the engine does not answer.
+    """
+    return [
+        *await check_tokenizers(engine, profile),
+        *await check_templates(engine, profile, prompt_of),
+    ]
+
+
+async def check_tokenizers(engine: Engine, profile: Profile) -> list[str]:
     """Compare the engine's own ids with the profile's, where it can encode text.
 
     Raises ProfileError, with the first text that they encode differently, and StartupError when
     the engine does not answer.
     """
     if not isinstance(engine, TextEncoder):
-        return
+        return []
     for text, control in [*((probe, False) for probe in PROBES), (CONTROL, True)]:
         ours = profile.encode(text, control=control).tolist()
         try:
@@ -63,3 +155,61 @@ async def check_tokenizers(engine: Engine, profile: Profile) -> None:
                 f"the tokenizer as {ours}. Is it the one of this model?"
             )
     log.info("the engine's tokenizer agrees on %d texts", len(PROBES) + 1)
+    return [f"its tokenizer, on {len(PROBES) + 1} texts"]
+
+
+async def check_templates(engine: Engine, profile: Profile, prompt_of: PromptOf) -> list[str]:
+    """Compare the engine's own rendering of conversations with ours, where it can render.
+
+    What one of the two refuses to render is not compared, and said. Raises ProfileError with the
+    first token that differs.
+    """
+    if not isinstance(engine, TemplateRenderer):
+        return []
+    agreed = []
+    for conversation in (*CONVERSATIONS, CALL):
+        try:
+            if conversation is CALL and (
+                profile.family in OWN_CALLS or not await _shows_calls(engine)
+            ):
+                continue  # without a place for calls in the template, they are text of our own
+            theirs = list(await engine.render(conversation.messages, ()))
+            ours = prompt_of(msgspec.json.encode(conversation.items))
+        except (EngineError, RequestError) as error:
+            log.warning("%s cannot be compared: %s", conversation.name, error.message)
+            continue
+        if ours != theirs:
+            raise ProfileError(_difference(profile, conversation.name, ours, theirs))
+        agreed.append(conversation.name)
+    log.info("the engine's template agrees on %d conversations", len(agreed))
+    return [f"its template, on {name}" for name in agreed]
+
+
+async def _shows_calls(engine: TemplateRenderer) -> bool:
+    """Whether the engine's template prints a tool call at all."""
+    without = [
+        {name: value for name, value in message.items() if name != "tool_calls"}
+        for message in CALL.messages
+    ]
+    return list(await engine.render(CALL.messages, ())) != list(await engine.render(without, ()))
+
+
+def _difference(profile: Profile, name: str, ours: list[int], theirs: list[int]) -> str:
+    at = next(
+        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+        min(len(ours), len(theirs)),
+    )
+    before = profile.decode(ours[max(at - AROUND, 0) : at])
+    return (
+        f"'{profile.name}' cannot be served: for {name} the engine's own template gives "
+        f"{len(theirs)} tokens and ours {len(ours)}. They differ at token {at}, after {before!r}: "
+        f"the engine has {_shown(profile, theirs, at)}, ours {_shown(profile, ours, at)}. Does the "
+        "engine serve this model with this chat template?"
+    )
+
+
+def _shown(profile: Profile, ids: list[int], at: int) -> str:
+    if at >= len(ids):
+        return "nothing more"
+    known = [token for token in ids[at : at + AROUND] if token < profile.vocab_size]
+    return f"{ids[at]} ({profile.decode(known)!r})"

@@ -13,7 +13,7 @@ import random
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.middleware.cors import CORSMiddleware
@@ -23,7 +23,6 @@ from starlette.responses import Response
 from turnwire.errors import (
     InvariantError,
     MethodNotAllowedError,
-    ModelNotFoundError,
     NotFoundError,
     OverloadedError,
     StartupError,
@@ -31,24 +30,28 @@ from turnwire.errors import (
     UpgradeRequiredError,
 )
 from turnwire.server import http
-from turnwire.server.access import Access
+from turnwire.server.access import Access, route_path
 from turnwire.server.admission import DRAINING, Admission
+from turnwire.server.archive import open_recall
 from turnwire.server.debug import dump
+from turnwire.server.models import ModelEndpoints
+from turnwire.server.opening import chains_of
 from turnwire.server.parts import build
 from turnwire.server.records import TurnRecords
+from turnwire.server.responses import ResponseEndpoints
 from turnwire.server.turns import Turns
 from turnwire.server.websocket import ABORT_EXTENSION, Connection
-from turnwire.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from turnwire._core import Node, Profile
+    from turnwire._core import Profile
     from turnwire.config import Config
     from turnwire.engine.base import Engine
-    from turnwire.store.base import Store
+    from turnwire.server.recall import Recall
+    from turnwire.server.responses import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +64,10 @@ DEBUG_TURNS = "/debug/turns"
 LAST_EVENTS_SECONDS = 5.0
 """After a drain has run out of time, how long the final events and closes may take."""
 
-POLL_SECONDS = 0.02
+STORE_SECONDS = 10.0
+"""How long the writes that wait for the store may take at the end."""
 
-Endpoint: TypeAlias = "Callable[[Request, Send], Awaitable[Response | None]]"
-"""Answers by returning a Response, or writes one itself and returns None."""
+POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Service:
     engine: Engine
     profile: Profile
     records: TurnRecords
-    store: Store[Node]
+    recall: Recall
     turns: Turns
 
 
@@ -91,14 +94,15 @@ class TurnwireApp:
         self._given = profile, engine
         self._service: Service | None = None
         self._starting = asyncio.Lock()
-        self._created = int(time.time())
-        self._endpoints: dict[str, dict[str, Endpoint]] = {
+        self._responses = ResponseEndpoints(self._started, config)
+        models = ModelEndpoints(self._started)
+        self._endpoints: dict[str, Mapping[str, Endpoint]] = {
             **{path: {"POST": self._create, "GET": self._ask_to_upgrade} for path in RESPONSES},
-            MODELS: {"GET": self._models},
+            MODELS: {"GET": models.list_all},
             "/health": {"GET": self._health},
             "/ready": {"GET": self._ready},
         }
-        self._below: dict[str, dict[str, Endpoint]] = {MODELS + "/": {"GET": self._model}}
+        self._below: dict[str, Mapping[str, Endpoint]] = {MODELS + "/": {"GET": models.show}}
         if config.log.debug:
             self._endpoints[DEBUG_TURNS] = {"GET": self._debug_turns}
             self._below[DEBUG_TURNS + "/"] = {"GET": self._debug_turn}
@@ -107,7 +111,7 @@ class TurnwireApp:
             self._http_app = CORSMiddleware(
                 self._http,
                 allow_origins=config.server.origins,
-                allow_methods=["GET", "POST"],
+                allow_methods=["GET", "POST", "DELETE"],
                 allow_headers=["*"],
             )
 
@@ -134,21 +138,25 @@ class TurnwireApp:
         config = self.config
         profile, engine = self._given
         parts = await asyncio.to_thread(build, config, profile=profile, engine=engine)
-        await parts.start()
+        chains = chains_of(parts.profile, config)
+        recall = await open_recall(chains, config)
+        try:
+            await parts.start()
+        except BaseException:
+            await recall.store.close(0)
+            raise
         admission = Admission(config, model=config.model.name or parts.engine.model)
         records = TurnRecords(config.log.debug_turns if config.log.debug else 0)
-        store: Store[Node] = MemoryStore(max_responses=config.store.max_responses)
-        log.info("stored responses are kept in memory only: a restart forgets them")
         turns = Turns(
-            profile=parts.profile,
+            chains=chains,
             engine=parts.engine,
             sampling=parts.sampling,
-            store=store,
+            recall=recall,
             admission=admission,
             records=records,
             config=config,
         )
-        return Service(admission, parts.engine, parts.profile, records, store, turns)
+        return Service(admission, parts.engine, parts.profile, records, recall, turns)
 
     async def shutdown(self) -> None:
         """Drain without waiting, then stop the engine. Safe to call twice."""
@@ -157,6 +165,7 @@ class TurnwireApp:
             await self._service.turns.warm_ups.close()
             await self._service.turns.canary.close()
             await self._service.engine.close()
+            await self._service.recall.store.close(STORE_SECONDS)
             self._service = None
 
     async def drain(self, seconds: float | None = None) -> None:
@@ -241,8 +250,7 @@ class TurnwireApp:
 
     def _endpoint(self, scope: Scope) -> Endpoint:
         path = route_path(scope)
-        below = (methods for prefix, methods in self._below.items() if path.startswith(prefix))
-        methods = self._endpoints.get(path) or next(below, None)
+        methods = self._endpoints.get(path) or self._methods_below(path)
         if methods is None:
             raise NotFoundError(f"Unknown request URL: {scope['method']} {path}.")
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -251,6 +259,15 @@ class TurnwireApp:
                 f"Not allowed to {scope['method']} on {path}. Allowed: {', '.join(methods)}."
             )
         return methods[method]
+
+    def _methods_below(self, path: str) -> Mapping[str, Endpoint] | None:
+        for prefix, methods in self._below.items():
+            if path.startswith(prefix):
+                return methods
+        for prefix in RESPONSES:
+            if path.startswith(prefix + "/"):
+                return self._responses.methods(path.removeprefix(prefix + "/"))
+        return None
 
     async def _create(self, request: Request, send: Send) -> None:
         service = await self._started()
@@ -270,24 +287,6 @@ class TurnwireApp:
         response.headers["upgrade"] = "websocket"
         response.headers["connection"] = "upgrade"
         return response
-
-    async def _models(self, request: Request, send: Send) -> Response:
-        del send
-        service = await self._started()
-        service.admission.identify(request.scope)
-        return _json({"object": "list", "data": [self._describe(service.admission.model)]})
-
-    async def _model(self, request: Request, send: Send) -> Response:
-        del send
-        service = await self._started()
-        service.admission.identify(request.scope)
-        name = route_path(request.scope).removeprefix(MODELS + "/")
-        if not service.admission.known_model(name):
-            raise ModelNotFoundError(f"The model '{name}' does not exist.", param="model")
-        return _json(self._describe(name))
-
-    def _describe(self, model: str) -> dict[str, object]:
-        return {"id": model, "object": "model", "created": self._created, "owned_by": "turnwire"}
 
     async def _health(self, request: Request, send: Send) -> Response:
         del request, send
@@ -360,15 +359,6 @@ class TurnwireApp:
             config=self.config,
             abort=lent.get("abort"),
         )
-
-
-def route_path(scope: Scope) -> str:
-    """Return the path below where the app is mounted, without a final slash."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "").rstrip("/")
-    if root and path.startswith(root + "/"):
-        path = path.removeprefix(root)
-    return path.rstrip("/") or "/"
 
 
 async def _drain(connection: Connection, jitter: float) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from turnwire.engine.base import Engine
     from turnwire.protocol.frames import CreateRequest
     from turnwire.server.exchange import Exchange
-    from turnwire.store.base import Store
+    from turnwire.server.recall import Recall
 
 log = logging.getLogger(__name__)
 
@@ -37,24 +37,30 @@ IN_THREAD_TOKENS = 16 * 1024
 million tokens a second)."""
 
 
+def chains_of(profile: Profile, config: Config) -> Chains:
+    """Return the profile's chains, within the configured memory."""
+    memory = config.memory
+    return Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
+
+
 class Opening:
     """Opens turns. One per server."""
 
-    def __init__(
-        self, *, profile: Profile, engine: Engine, store: Store[Node], config: Config
-    ) -> None:
-        memory = config.memory
-        self._profile = profile
-        self.chains = Chains(profile, budget_bytes=memory.bytes, ttl_seconds=memory.ttl_seconds)
-        self._prefix_scope = memory.prefix_scope
+    def __init__(self, *, chains: Chains, engine: Engine, recall: Recall, config: Config) -> None:
+        self._profile: Profile = chains.profile
+        self.chains = chains
+        self._prefix_scope = config.memory.prefix_scope
         self._engine = engine
-        self._store = store
-        self._renders_all = profile.family == "generic"
+        self._recall = recall
+        self._renders_all = self._profile.family == "generic"
         self._refuses_hosted = config.tools.hosted == "refuse"
         self._told_of: set[str] = set()
 
-    async def open(self, exchange: Exchange, parent: Node | None) -> Turn:
-        """Return a turn that the engine can sample. Raises RequestError classes."""
+    async def open(self, exchange: Exchange, parent: Node | None, *, must_fit: bool = True) -> Turn:
+        """Return a turn that the engine can sample. Raises RequestError classes.
+
+        One that need not fit into the model's context is only looked at.
+        """
         request = exchange.request
         if parent is None and request.previous_response_id is not None:
             parent = await self._stored(request.previous_response_id, exchange.principal.name)
@@ -78,7 +84,9 @@ class Opening:
             turn = opening()
         try:
             self._check_tools(turn)
-            self._check_room(turn, request)
+            self._check_format(turn, request)
+            if must_fit:
+                self._check_room(turn, request)
         except BaseException:
             turn.abort()
             raise
@@ -97,10 +105,10 @@ class Opening:
         return None
 
     async def _stored(self, response_id: str, principal: str) -> Node:
-        stored = await self._store.get(response_id, principal)
-        if stored is None:
+        node = await self._recall.node(response_id, principal)
+        if node is None:
             raise PreviousResponseNotFoundError(response_id)
-        return stored.state
+        return node
 
     def _check_tools(self, turn: Turn) -> None:
         """Refuse tools whose calls would come back as text, or never."""
@@ -121,6 +129,23 @@ class Opening:
         if tool_type not in self._told_of:
             self._told_of.add(tool_type)
             log.warning("left out of requests: hosted tools of type '%s'", tool_type)
+
+    def _check_format(self, turn: Turn, request: CreateRequest) -> None:
+        """Refuse JSON where it could not be enforced: behind reasoning, or beside calls."""
+        if request.json_schema is None or request.warm_up:
+            return
+        if turn.may_think:
+            raise UnsupportedParameterError(
+                "An answer in JSON cannot be enforced behind reasoning yet. Set "
+                "'reasoning.effort' to 'none', if this model can be asked not to reason.",
+                param="text.format",
+            )
+        if turn.may_call:
+            raise UnsupportedParameterError(
+                "An answer in JSON cannot be enforced beside tools yet, but with the 'tool_choice' "
+                "'none'.",
+                param="text.format",
+            )
 
     def _check_room(self, turn: Turn, request: CreateRequest) -> None:
         context, length = self._engine.context_length, len(turn.prompt)

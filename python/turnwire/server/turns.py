@@ -16,7 +16,13 @@ from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
-from turnwire.engine.base import EngineRequest, LastItem, Sampling, ToolCallConstraint
+from turnwire.engine.base import (
+    EngineRequest,
+    JsonConstraint,
+    LastItem,
+    Sampling,
+    ToolCallConstraint,
+)
 from turnwire.errors import (
     EngineError,
     InvariantError,
@@ -33,16 +39,16 @@ from turnwire.server.opening import Opening
 from turnwire.server.records import TurnRecord, TurnRecords
 from turnwire.server.voice import Voice
 from turnwire.server.warmup import WarmUps
-from turnwire.store.base import StoredResponse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from turnwire._core import Delta, Node, Profile, Turn
+    from turnwire._core import Chains, Delta, Node, Turn
     from turnwire.config import Config
-    from turnwire.engine.base import Engine, EngineOutput
+    from turnwire.engine.base import Constraint, Engine, EngineOutput
+    from turnwire.protocol.frames import CreateRequest
     from turnwire.server.admission import Admission
-    from turnwire.store.base import Store
+    from turnwire.server.recall import Recall
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +59,9 @@ ENGINE_RESTART_SECONDS = 30.0
 """How long a turn waits for an engine that is not ready before it fails."""
 
 ENGINE_POLL_SECONDS = 0.05
+
+WARM_UP_PRIORITY = -1
+"""Nobody waits for a warm-up: it goes behind every turn."""
 
 
 @dataclass(slots=True)
@@ -86,26 +95,33 @@ class Running:
         )
 
 
+def _constraint(turn: Turn, request: CreateRequest) -> Constraint | None:
+    """Return what the output must be: a forced tool choice goes before the format of a text."""
+    if (forced := turn.constraint) is not None:
+        return ToolCallConstraint(*forced)
+    return None if request.json_schema is None else JsonConstraint(request.json_schema)
+
+
 class Turns:
     """Runs turns. One per server."""
 
     def __init__(
         self,
         *,
-        profile: Profile,
+        chains: Chains,
         engine: Engine,
         sampling: Sampling,
-        store: Store[Node],
+        recall: Recall,
         admission: Admission,
         records: TurnRecords,
         config: Config,
     ) -> None:
-        self._profile = profile
-        self._opening = Opening(profile=profile, engine=engine, store=store, config=config)
+        self._profile = chains.profile
+        self._opening = Opening(chains=chains, engine=engine, recall=recall, config=config)
         self._engine = engine
         self._sampling = sampling
         self._all_sampling = sampling.over(engine.default_sampling)
-        self._store = store
+        self._recall = recall
         self._admission = admission
         self._records = records
         self._keep_alive = config.server.keep_alive_seconds
@@ -124,6 +140,14 @@ class Turns:
         for exchange in self._in_progress:
             exchange.interruption.request(error)
 
+    async def count_input(self, exchange: Exchange) -> int:
+        """Return how many tokens the request's prompt has. Raises RequestError classes."""
+        turn = await self._opening.open(exchange, None, must_fit=False)
+        try:
+            return len(turn.prompt)
+        finally:
+            turn.abort()
+
     async def run(self, exchange: Exchange) -> None:
         """Run one turn to its end. Raises only ClientGoneError (and cancellation)."""
         self._in_progress.add(exchange)
@@ -139,6 +163,8 @@ class Turns:
         with ExitStack() as held:
             try:
                 held.enter_context(self._admission.turn(exchange.principal))
+                if exchange.request.stored:
+                    held.enter_context(self._recall.room())
                 model = self._admission.check_model(exchange.request.model)
                 self.warm_ups.stop(exchange.affinity)
                 turn = await self._opening.open(exchange, parent)
@@ -283,7 +309,7 @@ class Turns:
 
     def _engine_request(self, running: Running, *, max_tokens: int) -> EngineRequest:
         turn, request = running.turn, running.exchange.request
-        constraint, last_item = turn.constraint, turn.last_item
+        last_item = turn.last_item
         return EngineRequest(
             request_id=running.response_id,
             prompt=memoryview(turn.prompt),
@@ -292,22 +318,24 @@ class Turns:
             sampling=Sampling(temperature=request.temperature, top_p=request.top_p).over(
                 self._sampling
             ),
-            constraint=constraint
-            and ToolCallConstraint(
-                open=constraint.open,
-                close=constraint.close,
-                tools=constraint.tools,
-                many=constraint.many,
-            ),
+            constraint=_constraint(turn, request),
             affinity=running.exchange.affinity,
             last_item=LastItem(*last_item) if last_item else None,
             cache_scope=running.exchange.principal.name,
+            priority=0 if max_tokens else WARM_UP_PRIORITY,
         )
 
     async def _remember(self, running: Running, node: Node, body: bytes) -> None:
-        owner = running.exchange.principal.name
+        exchange = running.exchange
         try:
-            await self._store.put(StoredResponse(running.response_id, owner, node, body))
+            await self._recall.put(
+                running.response_id,
+                exchange.principal.name,
+                node,
+                parent_id=exchange.request.previous_response_id,
+                given=bytes(memoryview(exchange.request.input_json)),
+                body=body,
+            )
         except Exception:
             # The answer is whole and its connection can continue it: worth more than the copy.
             log.exception("%s could not be stored", running.response_id)

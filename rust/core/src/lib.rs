@@ -34,7 +34,7 @@
 //!    history. A fork or rebase costs one memcpy.
 //! 8. **Checked.** Our ids for probe conversations equal the engine's own where it can render;
 //!    each turn's count equals the engine's; a mismatch is counted and falls back to the generic
-//!    path. (So far: encodings are compared when an engine is attached.)
+//!    path. (Both are compared when an engine is attached.)
 //!
 //! Nothing in this crate knows Python, sockets, an async runtime or the wire's events.
 

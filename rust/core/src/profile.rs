@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::detokenize;
 use crate::error::{Error, Result};
@@ -167,6 +167,7 @@ impl Profile {
             source.template.as_bytes(),
             source.bos_token.as_bytes(),
             source.eos_token.as_bytes(),
+            source.stop_strings.join("\0").as_bytes(),
             renderer.format().name().as_bytes(),
             options.trust.as_str().as_bytes(),
             options.history.as_str().as_bytes(),
@@ -246,6 +247,12 @@ impl Profile {
     #[must_use]
     pub fn stop_token_ids(&self) -> &[TokenId] {
         &self.stop_token_ids
+    }
+
+    /// Texts that end a turn; none where the files name none.
+    #[must_use]
+    pub fn stop_strings(&self) -> Option<Arc<[String]>> {
+        Some(&self.source.stop_strings).filter(|strings| !strings.is_empty()).map(Arc::clone)
     }
 
     /// Trained context, in tokens, where the files say it.

@@ -45,6 +45,8 @@ fn damaged(node: &Node, item: usize) -> Node {
         printed: parts.printed,
         dropped: parts.dropped,
         began: parts.began,
+        found: parts.found,
+        profile: parts.profile,
         tape: None,
         meter: parts.meter.clone(),
     })

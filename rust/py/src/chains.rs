@@ -1,5 +1,6 @@
 //! `Chains` opens turns; `Node` is a committed one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,10 @@ impl Node {
         TokenBuffer::new(py.detach(|| self.0.view()))
     }
 
+    fn export(&self, py: Python<'_>) -> PyResult<Cow<'static, [u8]>> {
+        detached(py, || self.0.export()).map(Cow::Owned)
+    }
+
     fn spans(&self) -> Vec<Span> {
         spans(self.0.lineage().segments()).into_iter().map(Span::from).collect()
     }
@@ -66,6 +71,11 @@ impl Chains {
     #[getter]
     fn profile(&self, py: Python<'_>) -> Py<Profile> {
         self.profile.clone_ref(py)
+    }
+
+    fn hydrate(&self, py: Python<'_>, parent: Option<Py<Node>>, blob: &[u8]) -> PyResult<Node> {
+        let parent = parent.map(|node| node.get().0.clone());
+        detached(py, || self.chains.hydrate(parent.as_ref(), blob)).map(Node)
     }
 
     fn verify(&self, py: Python<'_>, node: &Bound<'_, Node>) -> PyResult<bool> {

@@ -19,7 +19,7 @@ mod _core {
     #[pymodule_export]
     use crate::profile::Profile;
     #[pymodule_export]
-    use crate::turn::{Delta, Span, ToolCallConstraint, Turn};
+    use crate::turn::{Delta, Span, Turn};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

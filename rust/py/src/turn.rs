@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::PyBytes;
 use turnwire_core::{Constraint, Error, ErrorKind, Told};
 
 use crate::buffer::{self, TokenBuffer};
@@ -75,13 +74,8 @@ impl Delta {
     }
 }
 
-#[pyclass(frozen, get_all, module = "turnwire._core")]
-pub(crate) struct ToolCallConstraint {
-    open: String,
-    close: String,
-    tools: Vec<(String, Py<PyBytes>)>,
-    many: bool,
-}
+/// The fields of `turnwire.engine.base.ToolCallConstraint`.
+type ToolCallConstraint = (String, String, Vec<(String, Vec<u8>)>, bool);
 
 /// A turn, or the law that it broke.
 struct Owned {
@@ -164,14 +158,11 @@ impl Turn {
 
     #[getter]
     fn constraint(&self, py: Python<'_>) -> PyResult<Option<ToolCallConstraint>> {
-        let Some(Constraint { open, close, tools, many }) =
-            self.read(py, |turn| turn.constraint().cloned())?
-        else {
-            return Ok(None);
-        };
-        let raw = |schema: String| PyBytes::new(py, schema.as_bytes()).unbind();
-        let tools = tools.into_iter().map(|(name, schema)| (name, raw(schema))).collect();
-        Ok(Some(ToolCallConstraint { open, close, tools, many }))
+        self.read(py, |turn| {
+            let Constraint { open, close, tools, many } = turn.constraint().cloned()?;
+            let tools = tools.into_iter().map(|(name, schema)| (name, schema.into_bytes()));
+            Some((open, close, tools.collect(), many))
+        })
     }
 
     #[getter]
@@ -191,6 +182,11 @@ impl Turn {
     fn echo(&self, py: Python<'_>) -> PyResult<(Vec<u8>, Vec<u8>, Vec<u8>)> {
         let bytes = |json: &str| json.as_bytes().to_vec();
         self.read(py, |turn| turn.header().echo().map(bytes).into())
+    }
+
+    #[getter]
+    fn may_think(&self, py: Python<'_>) -> PyResult<bool> {
+        self.read(py, turnwire_core::Turn::may_think)
     }
 
     #[getter]

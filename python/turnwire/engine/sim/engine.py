@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from array import array
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnwire.engine.base import EngineOutput, Sampling
+from turnwire.engine.base import EngineOutput, JsonConstraint, Sampling
 from turnwire.engine.sim.clock import Clock, Schedule, WallClock
 from turnwire.engine.sim.minimal import minimal_value
+from turnwire.engine.sim.places import Places
 from turnwire.engine.sim.prefix import PrefixCache
 from turnwire.engine.sim.script import Act, Answer, Call, Fault, Playbook, Script
 from turnwire.errors import (
@@ -27,12 +27,7 @@ from turnwire.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from turnwire.engine.base import (
-        EngineRequest,
-        FinishReason,
-        OutputEncoder,
-        ToolCallConstraint,
-    )
+    from turnwire.engine.base import Constraint, EngineRequest, FinishReason, OutputEncoder
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +128,7 @@ class SimEngine:
         self._encoder = encoder
         self._clock = clock or WallClock()
         self._cache = PrefixCache(script.settings.cache_blocks)
-        self._places = asyncio.Semaphore(script.settings.max_sequences or 2**31)
+        self._places = Places(script.settings.max_sequences)
         self._turns: dict[str, int] = {}
         self._recordings: deque[Recording] | None = deque(maxlen=recordings) if record else None
         self._started = False
@@ -175,10 +170,19 @@ class SimEngine:
         self._started = False
         self._lives += 1
 
-    async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]:
+    def generate(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]:
         """Play the answer that the script has for this request; see :class:`Engine`."""
-        self._check(request)
-        act = self._choose(request)
+        return self.play(request)
+
+    async def play(
+        self, request: EngineRequest, act: Act | None = None, *, cached: int | None = None
+    ) -> AsyncGenerator[EngineOutput, None]:
+        """Play ``act`` (None: what ``choose`` says).
+
+        ``cached`` says how many prompt tokens need no prefill, instead of the prefix cache.
+        """
+        self.check(request)
+        act = act or self.choose(request)
         ids, finish_reason = self._plan(request, act)
         recording = self._record(request)
         life = self._lives
@@ -188,8 +192,9 @@ class SimEngine:
         self.active += 1
         failed = False
         try:
-            async with self._places:
-                cached = self._cache.match(prompt, request.cache_scope)
+            async with self._places.hold(request.priority):
+                if cached is None:
+                    cached = self._cache.match(prompt, request.cache_scope)
                 schedule = self._schedule(act, len(request.prompt) - cached, len(ids))
                 await self._sleep_until(schedule.due(0), life)
                 run = _Run(ids, finish_reason, act.fault, cached, schedule, recording)
@@ -217,7 +222,8 @@ class SimEngine:
                 sampled = array("I", ids[: max(run.sent - 1, 0)]).tobytes()
                 self._cache.insert(prompt + sampled, request.cache_scope)
 
-    def _check(self, request: EngineRequest) -> None:
+    def check(self, request: EngineRequest) -> None:
+        """Raise OverloadedError or ContextLengthError for what cannot be played now."""
         if not self.ready:
             raise OverloadedError("The sim engine is not ready. Try again shortly.")
         if len(request.prompt) >= self.context_length:
@@ -227,7 +233,8 @@ class SimEngine:
                 param="input",
             )
 
-    def _choose(self, request: EngineRequest) -> Act:
+    def choose(self, request: EngineRequest) -> Act:
+        """Take the script's act for this request, and count it as its connection's next turn."""
         if request.max_tokens == 0:
             return Act()
         turn = self._turns.pop(request.affinity, 0) + 1
@@ -321,12 +328,20 @@ class SimEngine:
                 pass
 
 
-def _constrained(answer: Answer, constraint: ToolCallConstraint) -> Answer:
+def _constrained(answer: Answer, constraint: Constraint) -> Answer:
     """Keep what a constrained model could say: calls of the allowed tools and no more.
 
-    Without such a call in the script, the first allowed tool is called with the smallest
+    Instead of a text that is no JSON, it says the smallest value that the schema accepts. Without
+    such a call in the script, the first allowed tool is called with the smallest
     arguments that its schema accepts. Raises EngineError when the sim cannot find any.
     """
+    if isinstance(constraint, JsonConstraint):
+        try:
+            msgspec.json.decode(answer.text or "")
+        except msgspec.DecodeError:
+            value = minimal_value(msgspec.json.decode(constraint.schema))
+            return Answer(text=json.dumps(value, ensure_ascii=False))
+        return Answer(text=answer.text)
     schemas = dict(constraint.tools)
     calls = tuple(call for call in answer.calls if call.name in schemas)
     if not calls:

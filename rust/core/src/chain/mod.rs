@@ -3,6 +3,7 @@
 
 mod before;
 mod budget;
+mod export;
 mod index;
 mod node;
 mod segment;
@@ -11,6 +12,7 @@ mod tapes;
 
 pub use before::{Before, End, Last};
 pub use budget::{Held, Meter};
+pub use export::{Reading, Record};
 pub use index::{Budget, Fingerprint, Index};
 pub use node::{Lineage, Node, NodeParts, Tail};
 pub use segment::{Dropped, Extent, Imprint, Segment, spans};

@@ -59,6 +59,10 @@ pub struct NodeParts {
     pub knobs: Knobs,
     /// When the conversation began, in seconds since 1970: what its template's clock shows.
     pub began: i64,
+    /// Whether the parent was found by what it says, not named: the request held all of it.
+    pub found: bool,
+    /// Fingerprint of the profile that its tokens are of.
+    pub profile: [u8; 32],
     /// The flat tokens, for the turn that extends this one.
     pub tape: Option<Tape>,
     /// What counts its memory.

@@ -81,6 +81,18 @@ impl Imprint {
         Self { len: u32::try_from(bytes.len()).unwrap_or(u32::MAX), digest }
     }
 
+    /// As [`from_parts`](Self::from_parts) takes it.
+    #[must_use]
+    pub fn parts(&self) -> (u32, &[u8; 16]) {
+        (self.len, &self.digest)
+    }
+
+    /// One that was made before.
+    #[must_use]
+    pub fn from_parts(len: u32, digest: [u8; 16]) -> Self {
+        Self { len, digest }
+    }
+
     /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {

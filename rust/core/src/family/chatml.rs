@@ -86,7 +86,7 @@ pub struct ChatMl {
     ends_outputs: bool,
     /// Whether blanks at the ends of texts are dropped.
     trims: bool,
-    /// Whether they are in a text beside calls.
+    /// Whether they are only in a text beside calls.
     trims_beside_calls: bool,
     /// Whether the generation prompt itself opens the reasoning.
     prompt_opens_think: bool,
@@ -150,7 +150,8 @@ impl ChatMl {
         let read = print(&[user(), hidden, user()], false, true);
         let called = generic.sample_call("probe_said");
         let before_calls = between(&called, "probe_said", "<tool_call>").next();
-        let trims_beside_calls = !generic.sample_call("probe_said \n").contains("probe_said \n");
+        let trims = !padded.contains(" \nx");
+        let keeps_beside_calls = generic.sample_call("probe_said \n").contains("probe_said \n");
         let tagged = generic.call().is_some_and(|form| matches!(form.body, BodyForm::Tagged(_)));
         let scalars = if called.contains("True") { Scalars::Python } else { Scalars::Json };
         let ends_outputs = called.contains("</tool_response>\n<|im_end|>");
@@ -176,8 +177,8 @@ impl ChatMl {
             style: if tagged { Style::Tagged(scalars) } else { Style::Object },
             before_calls: before_calls.unwrap_or("\n").to_owned(),
             ends_outputs,
-            trims: !padded.contains(" \nx"),
-            trims_beside_calls,
+            trims,
+            trims_beside_calls: !trims && !keeps_beside_calls,
             text_steers: compat,
             ways: generic.ways().clone(),
             needs_query: print(&[reasons("")], false, true).is_empty(),
@@ -217,10 +218,11 @@ impl ChatMl {
         }
     }
 
-    fn say(&self, text: &str, calls: &[(String, String)], sink: &mut dyn Sink) {
-        let trims = self.trims || (self.trims_beside_calls && !calls.is_empty());
+    /// Newlines that go because reasoning is shown still count as a text beside calls.
+    fn say(&self, text: &str, reasons: bool, calls: &[(String, String)], sink: &mut dyn Sink) {
+        let trims = self.trims_beside_calls && !calls.is_empty();
         let text = if trims { trimmed(text) } else { text };
-        sink.text(text);
+        sink.text(if reasons { text.trim_start_matches('\n') } else { text });
         if !calls.is_empty() && !text.is_empty() {
             sink.text(&self.before_calls);
         }
@@ -275,7 +277,7 @@ impl Format for ChatMl {
                 self.think(reasoning, sink);
             }
         }
-        self.say(answer.text.as_deref().unwrap_or_default(), &answer.calls, sink);
+        self.say(answer.text.as_deref().unwrap_or_default(), false, &answer.calls, sink);
         sink.marker(&self.close);
         Ok(())
     }
@@ -304,19 +306,16 @@ impl Family for ChatMl {
                 self.plain(role, text, sink);
             }
             Message::Assistant { reasoning, text, calls } => {
-                let mut text = text.as_deref().unwrap_or_default();
+                let text = text.as_deref().unwrap_or_default();
                 sink.marker(&self.open);
                 sink.text("assistant\n");
-                if shown == Shown::Reasoning {
+                let reasons = shown == Shown::Reasoning;
+                if reasons {
                     let reasoning = reasoning.as_deref().unwrap_or_default();
-                    if self.trims {
-                        self.think(trimmed(reasoning), sink);
-                    } else {
-                        self.think(reasoning.trim_matches('\n'), sink);
-                        text = text.trim_start_matches('\n');
-                    }
+                    let edged = reasoning.trim_matches('\n');
+                    self.think(if self.trims { trimmed(reasoning) } else { edged }, sink);
                 }
-                self.say(text, calls, sink);
+                self.say(text, reasons, calls, sink);
                 self.close(sink);
             }
             Message::Outputs(outputs) => {
@@ -417,16 +416,14 @@ impl Family for ChatMl {
         !(self.text_steers && disguised)
     }
 
+    /// Blanks go first: those behind reasoning that is found in a text are the text's.
     fn read_foreign(&self, message: &mut Message) {
-        let Message::Assistant { reasoning: reasoning @ None, text: Some(text), .. } = message
-        else {
-            return;
-        };
-        if self.think.is_none() || !self.text_steers || !self.reads_think {
-            return;
-        }
+        let Message::Assistant { reasoning, text: Some(text), .. } = message else { return };
         if self.trims {
             *text = trimmed(text).to_owned();
+        }
+        if reasoning.is_some() || self.think.is_none() || !self.text_steers || !self.reads_think {
+            return;
         }
         if let Some((_, answer)) = text.rsplit_once("</think>") {
             let answer = answer.trim_start_matches('\n').to_owned();

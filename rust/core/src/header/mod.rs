@@ -30,6 +30,15 @@ pub struct Knobs {
 }
 
 impl Knobs {
+    /// Every word of the API for effort and verbosity.
+    const WORDS: [&'static str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+    /// The word that is spelled so; none for what is no word for effort or verbosity.
+    #[must_use]
+    pub fn word(spelled: &str) -> Option<&'static str> {
+        Self::WORDS.iter().find(|word| **word == spelled).copied()
+    }
+
     /// Thinking or not, the rest as the template has it.
     #[must_use]
     pub fn thinking(thinking: bool) -> Self {
@@ -42,6 +51,8 @@ impl Knobs {
 pub struct Header {
     /// Identifies the raw bytes that it was parsed from.
     pub key: [u8; 32],
+    /// Those bytes: instructions, tools and tool choice.
+    pub raw: [Option<Box<[u8]>>; 3],
     /// The first system message, if any.
     pub instructions: Option<String>,
     /// Every tool that the client answers, in its order; those of a namespace one by one. First the
@@ -210,6 +221,7 @@ impl Header {
         let echo_tools = format!("[{}]", echoes.join(","));
         Ok(Arc::new(Self {
             key: raw.key(),
+            raw: [raw.instructions, raw.tools, raw.tool_choice].map(|field| field.map(Box::from)),
             rendered: Mutex::default(),
             types: OnceLock::new(),
             instructions,
@@ -224,7 +236,8 @@ impl Header {
     }
 
     /// The tools that came as items so far.
-    fn added(&self) -> Added {
+    #[must_use]
+    pub fn added(&self) -> Added {
         let (offered, declared) = self.counts;
         let part = |range| self.tools.get(range).map(<[Tool]>::to_vec).unwrap_or_default();
         let (front, loaded) = (part(offered..declared), part(declared..self.tools.len()));
@@ -279,7 +292,8 @@ impl Header {
     pub fn bytes(&self) -> usize {
         let tools: usize = self.tools.iter().map(|tool| 3 * tool.declaration.len()).sum();
         let instructions = self.instructions.as_ref().map_or(0, String::len);
-        size_of::<Self>() + tools + self.echo_tools.len() + 3 * instructions
+        let raw: usize = self.raw.iter().flatten().map(|field| field.len()).sum();
+        size_of::<Self>() + raw + tools + self.echo_tools.len() + 3 * instructions
     }
 
     /// The tools that may be called.

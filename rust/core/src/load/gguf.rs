@@ -87,6 +87,7 @@ pub fn load_with(path: &Path, verdicts: Option<&Path>) -> Result<Source> {
         bos_token: found.bos_token,
         eos_token: found.eos_token,
         stop_token_ids: found.stop_token_ids,
+        stop_strings: Vec::new().into(),
         context_length,
     })
 }

@@ -80,6 +80,7 @@ pub fn load_with(folder: &Path, verdicts: Option<&Path>) -> Result<Source> {
         bos_token,
         eos_token,
         stop_token_ids,
+        stop_strings: stop_strings(&generation)?.into(),
         context_length,
     })
 }
@@ -180,6 +181,17 @@ fn eos_token_ids(file: &str, section: &Value) -> Result<Vec<TokenId>> {
     ids.map(|id| id.as_u64().and_then(|id| TokenId::try_from(id).ok()))
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| refuse(file, format!("'eos_token_id' is neither an id nor a list: {value}")))
+}
+
+/// `stop_strings`: one text, or a list.
+fn stop_strings(generation: &Value) -> Result<Vec<String>> {
+    let Some(value) = present(generation, "stop_strings") else { return Ok(Vec::new()) };
+    let one = std::slice::from_ref(value);
+    let texts = value.as_array().map_or(one, Vec::as_slice).iter();
+    let text = |text: &Value| text.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    texts.map(text).collect::<Option<_>>().ok_or_else(|| {
+        refuse(GENERATION_CONFIG, format!("'stop_strings' is neither a text nor a list: {value}"))
+    })
 }
 
 fn context_length(section: &Value) -> Result<Option<usize>> {

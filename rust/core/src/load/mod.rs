@@ -28,6 +28,8 @@ pub struct Source {
     /// Ids that end a turn: `eos_token_id` of `generation_config.json`, `config.json`,
     /// the tokenizer's own, or the GGUF's `eos`/`eot`/`eom`. Sorted, no duplicates.
     pub stop_token_ids: Vec<TokenId>,
+    /// Texts that end a turn: `stop_strings` of `generation_config.json`.
+    pub stop_strings: Arc<[String]>,
     /// Trained context length in tokens, where the files say it.
     pub context_length: Option<usize>,
 }

@@ -23,6 +23,7 @@ use crate::token::{Origin, SpanKind};
 use crate::turn::{Constraint, Kind, Turn, TurnParts};
 
 mod generic;
+mod hydrate;
 mod native;
 
 /// What of a request decides its prompt. Raw JSON values, parsed here and nowhere else (D1).
@@ -118,6 +119,18 @@ impl Chains {
             (None, parent) => self.header(parent, parent, &added, request)?,
         };
         let parent = parent.or(found.as_ref().map(|(node, _)| node));
+        self.open_items(parent, items, known_items, header, request)
+    }
+
+    /// The same with `items` and `header` parsed, `known_items` of the request's being the parent's.
+    fn open_items(
+        &self,
+        parent: Option<&Node>,
+        items: Vec<Arc<Item>>,
+        known_items: usize,
+        header: Arc<Header>,
+        request: OpenRequest<'_>,
+    ) -> Result<Turn> {
         if parent.is_none() && items.is_empty() && request.generate {
             return Err(Error::missing_parameter("input"));
         }

@@ -111,6 +111,8 @@ impl Turn {
             printed: self.opened.printed,
             dropped,
             began: self.opened.began,
+            found: self.known_items > 0,
+            profile: *self.profile.fingerprint(),
             tape: keeps_tape.then_some(tape),
             meter: self.index.meter().clone(),
         });

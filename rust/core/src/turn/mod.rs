@@ -15,8 +15,10 @@ use crate::profile::Profile;
 use crate::token::{Origin, Span, SpanKind, TokenId};
 
 mod commit;
+mod stop_strings;
 mod told;
 
+use stop_strings::{Cut, StopStrings};
 use told::Teller;
 pub use told::Told;
 
@@ -127,8 +129,11 @@ pub struct Turn {
     constraint: Option<Constraint>,
     stage: Stage,
     sampled: usize,
+    /// How many of the sampled ids are kept, where a stop string ended the turn.
+    kept: Option<usize>,
     last: Option<TokenId>,
     detokenizer: Detokenizer,
+    stop_strings: Option<StopStrings>,
     parser: Box<dyn OutputParser>,
     teller: Teller,
     outputs: Vec<Item>,
@@ -147,6 +152,7 @@ impl Turn {
         let thinking = format.begins_thinking(opened.knobs.thinking, &end);
         Self {
             detokenizer: Detokenizer::new(),
+            stop_strings: parts.profile.stop_strings().map(StopStrings::new),
             parser: format.parser(thinking, calls, &parts.header),
             teller: Teller::new(Arc::clone(&parts.header)),
             prompt: opened.tape.view(),
@@ -162,6 +168,7 @@ impl Turn {
             unanswered: parts.unanswered,
             constraint: parts.constraint,
             sampled: 0,
+            kept: None,
             last: None,
             outputs: Vec::new(),
         }
@@ -209,6 +216,12 @@ impl Turn {
     #[must_use]
     pub fn constraint(&self) -> Option<&Constraint> {
         self.constraint.as_ref()
+    }
+
+    /// Whether the model may reason before it answers.
+    #[must_use]
+    pub fn may_think(&self) -> bool {
+        self.opened.knobs.thinking && self.profile.format().drops_reasoning()
     }
 
     /// Instructions, tools and tool choice as parsed.
@@ -275,17 +288,20 @@ impl Turn {
                 self.stage = Stage::Stopped;
                 continue;
             }
-            let parser = &mut self.parser;
-            self.detokenizer.push(
-                &profile.vocabulary().pieces,
-                id,
-                &mut |decoded| match decoded {
-                    Decoded::Text(text) => parser.text(text, &mut said),
-                    Decoded::Added { id, content, special } => {
-                        parser.added(id, content, special, index, &mut said);
-                    }
-                },
-            )?;
+            let (parser, stop_strings) = (&mut self.parser, &mut self.stop_strings);
+            let mut cut = None;
+            self.detokenizer.push(&profile.vocabulary().pieces, id, &mut |decoded| {
+                if cut.is_none() {
+                    cut = hear(decoded, index, parser.as_mut(), stop_strings.as_mut(), &mut said);
+                }
+            })?;
+            if let Some(cut) = cut {
+                self.opened.tape.truncate(self.prompt.len() + cut.keep);
+                let rest = cut.ids(&profile)?;
+                self.opened.tape.extend(&rest);
+                self.kept = Some(cut.keep + rest.len());
+                self.stage = Stage::Stopped;
+            }
             // One call is all there may be: whatever the model would add is not wanted.
             if !self.opened.parallel_tool_calls && self.parser.closed_calls() > 0 {
                 self.stage = Stage::Stopped;
@@ -327,12 +343,16 @@ impl Turn {
         }
         let mut said = Vec::new();
         let parser = &mut self.parser;
-        self.detokenizer.flush(&mut |decoded| {
-            if let Decoded::Text(text) = decoded {
-                parser.text(text, &mut said);
-            }
-        });
-        self.parser.finish(self.sampled, &mut said);
+        if self.kept.is_none() {
+            let held = self.stop_strings.as_mut().map(|stops| stops.flush(self.sampled));
+            tell(parser.as_mut(), &held.unwrap_or_default(), &mut said);
+            self.detokenizer.flush(&mut |decoded| {
+                if let Decoded::Text(text) = decoded {
+                    parser.text(text, &mut said);
+                }
+            });
+        }
+        self.parser.finish(self.kept.unwrap_or(self.sampled), &mut said);
         collect(&mut self.outputs, &said);
         self.teller.tell(said, out);
         self.teller.finish(out);
@@ -368,7 +388,7 @@ impl Turn {
         if self.sampled > 0 {
             let start = self.prompt.len();
             all.push(Span {
-                tokens: start..start + self.sampled,
+                tokens: start..start + self.kept.unwrap_or(self.sampled),
                 items: 0..0,
                 kind: SpanKind::Sampled,
                 origin: Origin::Sampled,
@@ -381,6 +401,44 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.abort();
+    }
+}
+
+/// Lets `parser` read what the id with this number has completed, up to a stop string.
+fn hear(
+    decoded: Decoded<'_>,
+    index: usize,
+    parser: &mut dyn OutputParser,
+    stops: Option<&mut StopStrings>,
+    said: &mut Vec<Delta>,
+) -> Option<Cut> {
+    let (text, cut) = match (decoded, stops) {
+        (Decoded::Text(text), None) => {
+            parser.text(text, said);
+            return None;
+        }
+        (Decoded::Text(text), Some(stops)) => stops.push(index, text),
+        // Some vocabularies have added tokens for newlines and blanks.
+        (Decoded::Added { content, special: false, .. }, Some(stops))
+            if content.trim().is_empty() =>
+        {
+            stops.push(index, content)
+        }
+        (Decoded::Added { id, content, special }, stops) => {
+            let held = stops.map(|stops| stops.flush(index)).unwrap_or_default();
+            tell(parser, &held, said);
+            parser.added(id, content, special, index, said);
+            return None;
+        }
+    };
+    tell(parser, &text, said);
+    cut
+}
+
+/// Lets `parser` read a text, if it is one.
+fn tell(parser: &mut dyn OutputParser, text: &str, said: &mut Vec<Delta>) {
+    if !text.is_empty() {
+        parser.text(text, said);
     }
 }
 

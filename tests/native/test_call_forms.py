@@ -81,7 +81,8 @@ _READ: tuple[tuple[str, str, list[tuple[str, str]]], ...] = (
     (
         LFM,
         (
-            "Let me look.<|tool_call_start|>[read_file(path='a \"b\"\\n', limit=12, deep=True), ls()]"
+            "Let me look.<|tool_call_start|>[read_file(path='a \"b\"\\n', limit=12, deep=True), "
+            "ls()]"
             "<|tool_call_end|>"
         ),
         [

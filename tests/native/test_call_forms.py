@@ -1,6 +1,7 @@
 """Calls in forms of their own, in the tokens that their models sample: by hand, and hostile.
 
-What is written down here is read off the templates: Gemma 4's, and MiniMax M3's.
+What is written down here is read off the templates: Gemma 4's, MiniMax M3's, and LFM2's
+(whose control tokens are letters in the vocabulary that stands in).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from looping import TOOLS
 from oracle import templates
 from talking import ASK, Talk, items_of, said
 
-GEMMA, MINIMAX = "trl/gemma4_v5", "llama.cpp/MiniMax-M3"
+GEMMA, MINIMAX, LFM = "trl/gemma4_v5", "llama.cpp/MiniMax-M3", "trl/lfm2_2_5"
 _NS = "]<]minimax[>["
 
 _READ: tuple[tuple[str, str, list[tuple[str, str]]], ...] = (
@@ -77,6 +78,19 @@ _READ: tuple[tuple[str, str, list[tuple[str, str]]], ...] = (
     ),
     (MINIMAX, f'{_NS}<invoke name="ls">{_NS}<path>a', [("ls", '{"path": ')]),
     (MINIMAX, f'{_NS}<invoke name="read_file">{_NS}<path>a', [("read_file", '{"path": "a')]),
+    (
+        LFM,
+        (
+            "Let me look.<|tool_call_start|>[read_file(path='a \"b\"\\n', limit=12, deep=True), "
+            "ls()]"
+            "<|tool_call_end|>"
+        ),
+        [
+            ("message", "Let me look."),
+            ("read_file", '{"path": "a \\"b\\"\\n", "limit": 12, "deep": true}'),
+            ("ls", "{}"),
+        ],
+    ),
     (MINIMAX, "</mm:think>]<]mini", [("message", "]<]mini")]),
 )
 

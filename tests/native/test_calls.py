@@ -70,7 +70,6 @@ NOT_READ = {
     "llama.cpp/CohereForAI-c4ai-command-r7b-12-2024-tool_use",
     "llama.cpp/GigaChat3-10B-A1.8B",
     "llama.cpp/LFM2-8B-A1B",
-    "llama.cpp/LFM2.5-8B-A1B",
     "llama.cpp/LFM2.5-Instruct",
     "llama.cpp/NVIDIA-Nemotron-Nano-v2",
     "llama.cpp/ibm-granite-granite-3.3-2B-Instruct",
@@ -79,16 +78,11 @@ NOT_READ = {
     "llama.cpp/openbmb-MiniCPM5-1B",
     "llama.cpp/upstage-Solar-Open-100B",
     "trl/lfm2",
-    "trl/lfm2_2_5",
-    "trl/lfm2_2_5_v2",
-    "trl/lfm2_2_5_vl",
     "trl/lfm2_training",
-    "trl/lfm2_v2",
-    "trl/lfm2_v2_training",
     "trl/muse_glimmer",
     "trl/muse_glimmer_training",
 }
-"""Templates whose calls have a form that is not learned: JSON keyed by the name, pythonic calls,
+"""Templates whose calls have a form that is not learned: JSON keyed by the name,
 ids among the markup, a message for each call. Requests with tools are refused there."""
 
 

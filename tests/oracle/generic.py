@@ -210,7 +210,7 @@ class Template:
         text = said_text is not None and _PROBE_TEXT in said_text
         printed = say(call_id, {"probe_key": "probe_argument"}) or ""
         before, value, _ = printed.partition("probe_argument")
-        if value and not before.rpartition("probe_key")[2].startswith(('":', '\\":')):
+        if value and not before.rpartition("probe_key")[2].startswith(('":', '\\":', "':")):
             text = False  # an object is printed in a form of its own
         chosen = said_text if text else say(call_id, _PROBE_OBJECT)
         if chosen is None or "probe_tool" not in chosen or "probe_output" not in chosen:

@@ -37,7 +37,7 @@ pub(super) fn call_form(
         found.filter(|piece| markup_at(piece, vocabulary).is_some()).map(str::to_owned).collect()
     };
     let trimmed = calls.open.trim().trim_end_matches('[').trim_end();
-    let is_object = matches!(calls.between, Between::Object { .. });
+    let is_object = matches!(calls.between, Between::Object { .. } | Between::Python);
     let bare = trimmed.is_empty();
     let opening = tags(&calls.open);
     // An object stands right behind its marker; a name may have more before it.
@@ -64,6 +64,7 @@ pub(super) fn call_form(
     let after = after.trim();
     let (scaffold, body) = match calls.between {
         Between::Object { list } => (String::new(), BodyForm::Object { list }),
+        Between::Python => (String::new(), BodyForm::Python),
         Between::Named(text) => {
             let (before, after) = (before.to_owned(), after.to_owned());
             (text, BodyForm::Named { before, after })
@@ -212,6 +213,8 @@ fn elements_form(one: &str, vocabulary: &Vocabulary) -> Option<CallForm> {
 enum Between {
     /// They are members of one object.
     Object { list: bool },
+    /// They are a call in Python's spelling, in a list.
+    Python,
     /// This, and then the arguments in JSON.
     Named(String),
     /// Braces around arguments whose keys are bare, and this around strings.
@@ -249,8 +252,13 @@ impl Calls {
             return Some(calls);
         };
         let separator = &two.unwrap_or_default()[first.end..first.end + second.start];
-        if matches!(calls.between, Between::Object { .. }) {
-            let between = Between::Object { list: true };
+        let is_python = matches!(calls.between, Between::Python);
+        if is_python && separator.trim() != "," {
+            return None;
+        }
+        if is_python || matches!(calls.between, Between::Object { .. }) {
+            let list = Between::Object { list: true };
+            let between = if is_python { Between::Python } else { list };
             if separator.trim() == "," {
                 let close = closing.trim_start().strip_prefix(']')?.to_owned();
                 return Some(Self { close, between, ..calls });
@@ -286,7 +294,10 @@ struct Span {
 impl Span {
     fn find(text: &str) -> Option<Self> {
         let named = Self::object(text).or_else(|| Self::named(text));
-        named.or_else(|| Self::braced(text)).or_else(|| Self::tagged(text))
+        named
+            .or_else(|| Self::braced(text))
+            .or_else(|| Self::python(text))
+            .or_else(|| Self::tagged(text))
     }
 
     fn object(text: &str) -> Option<Self> {
@@ -324,6 +335,17 @@ impl Span {
         let end = text.len() - rest.len();
         let quote = Some(quote).filter(|quote| !quote.is_empty() && *quote != "\"");
         quote.map(|quote| Self { start, end, between: Between::Braced(quote.to_owned()) })
+    }
+
+    fn python(text: &str) -> Option<Self> {
+        let start = text.find(NAME)?;
+        let value = text[start + NAME.len()..].strip_prefix('(')?.strip_prefix(KEY)?;
+        let value = value.strip_prefix('=')?;
+        let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        let rest = value[1..].strip_prefix(VALUE)?.strip_prefix(quote)?.strip_prefix(')')?;
+        let listed = text[..start].trim_end().ends_with(['[', ',']);
+        let end = text.len() - rest.len();
+        listed.then_some(Self { start, end, between: Between::Python })
     }
 
     fn tagged(text: &str) -> Option<Self> {

@@ -147,8 +147,8 @@ impl Ways {
         let given = self.given(&tool_loop(self.id(), &object, None));
         let printed = template.render(&given, Some(&probe_tools()), false, true).ok()?;
         let (_, behind) = printed.split_once("probe_argument")?.0.rsplit_once("probe_key")?;
-        // As a member's name, or as that in a string.
-        Some(["\":", "\\\":"].iter().any(|colon| behind.starts_with(colon)))
+        // As a member's name, that in a string, or that as Python shows a dictionary.
+        Some(["\":", "\\\":", "':"].iter().any(|colon| behind.starts_with(colon)))
     }
 
     /// Whether the template takes `messages` and prints all that is `wanted`.

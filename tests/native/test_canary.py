@@ -72,7 +72,7 @@ def test_a_template_that_parts_in_the_wild_takes_over(name, trust):
 
 
 def test_what_the_template_prints_is_not_compared():
-    template = templates.template("llama.cpp/Kimi-K3")
+    template = templates.template("llama.cpp/Apertus-8B-Instruct")
     profile = base(template.vocabulary.name).with_template(template.text)
     chains = _core.Chains(profile)
     assert profile.family == "generic"

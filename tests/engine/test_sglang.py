@@ -12,7 +12,8 @@ from engine.contract_sglang import SglangContract
 from engine.engine_support import listen, request
 from engine.test_vllm import Recorded, sse
 from turnwire.engine.base import Sampling
-from turnwire.engine.sglang import NEUTRAL, SglangEngine
+from turnwire.engine.served import NEUTRAL
+from turnwire.engine.sglang import SglangEngine
 from turnwire.errors import ContextLengthError, EngineError, OverloadedError, StartupError
 
 ANSWER = [10, 11, 12, 13, 14, 15]

@@ -14,8 +14,9 @@ from engine.engine_support import listen, request
 from engine.running_sim import RunningSim
 from turnwire.engine.base import Sampling, ToolCallConstraint
 from turnwire.engine.remote import Waits, reason_in
+from turnwire.engine.served import NEUTRAL, salted
 from turnwire.engine.sim.fault import WireFault
-from turnwire.engine.vllm import COMPLETIONS, GENERATE, NEUTRAL, VllmEngine, salted
+from turnwire.engine.vllm import COMPLETIONS, GENERATE, VllmEngine
 from turnwire.errors import (
     ContextLengthError,
     EngineError,

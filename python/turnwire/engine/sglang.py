@@ -11,35 +11,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from turnwire.engine import served
 from turnwire.engine.base import EngineOutput, Sampling
-from turnwire.engine.prompt_text import DEFAULT_BUDGET, PiecesPayload, PromptTexts
-from turnwire.engine.remote import Remote, Waits, check_request, refused
-from turnwire.engine.vllm import salted
+from turnwire.engine.remote import check_request, refused
+from turnwire.engine.served import DONE, NEUTRAL, ServedEngine, chosen, learn_model
 from turnwire.errors import EngineError, OverloadedError, StartupError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from turnwire.engine.base import EngineRequest, FinishReason
+    from turnwire.engine.prompt_text import PiecesPayload
 
 log = logging.getLogger(__name__)
-
-NEUTRAL = Sampling(temperature=1.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0)
-"""What ``/generate`` uses where neither the request nor the server's own preference says more."""
 
 ABORT_SECONDS = 2.0
 """How long the request to abort may take; SGLang notices a lost connection by itself, later."""
 
-_DONE = b"[DONE]"
-_NAMES = {"seed": "sampling_seed"}
 _ALL = -1  # of top_k
-_SEED_MASK = 2**63 - 1
 
 
 class _Preferred(msgspec.Struct, frozen=True):
@@ -86,86 +80,41 @@ class _Event(msgspec.Struct, frozen=True):
 _event = msgspec.json.Decoder(_Event)
 
 
-class SglangEngine:
+class SglangEngine(ServedEngine):
     """One SGLang server. See docs/engines.md."""
 
     name = "sglang"
+    server = "SGLang"
+    # Its /health samples a token and takes a second; this path is asked while it serves.
+    alive = "/model_info"
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        model: str | None = None,
-        api_key: str = "",
-        context_length: int | None = None,
-        priorities: bool = False,
-        salt: bytes | None = None,
-        waits: Waits | None = None,
-        text_budget: int = DEFAULT_BUDGET,
-    ) -> None:
-        """Describe it; nothing is sent yet. The arguments are those of ``VllmEngine``."""
-        self.model = model or ""
-        self._wanted_context = context_length
-        self._context_length = context_length or 0
-        self._priorities = priorities
-        self._priority_sign = 1
-        self._salt = salt
-        self._default_sampling = NEUTRAL
-        self._texts = PromptTexts(text_budget)
-        self._farewells: set[asyncio.Task[None]] = set()
-        # Its /health samples a token and takes a second; this path is asked while it serves.
-        self._remote = Remote(
-            url, engine="SGLang", api_key=api_key, waits=waits or Waits(), alive="/model_info"
-        )
+    _default_sampling = NEUTRAL
 
-    @property
-    def context_length(self) -> int:
-        """Tokens of prompt and output together; final once the engine has started."""
-        return self._context_length
+    @functools.cached_property
+    def _farewells(self) -> set[asyncio.Task[None]]:
+        """Requests to abort that are on their way."""
+        return set()
 
     @property
     def default_sampling(self) -> Sampling:
         """What it uses where a request leaves a choice open, by its own word."""
         return self._default_sampling
 
-    @property
-    def ready(self) -> bool:
-        """Whether it was there when last looked for."""
-        return self._remote.ready
-
-    @property
-    def remote(self) -> Remote:
-        """The server."""
-        return self._remote
-
-    async def start(self) -> None:
-        """Wait until it is healthy, and learn what it serves. Raises StartupError."""
-        await self._remote.start()
-        try:
-            await self._learn()
-        except EngineError as error:
-            await self.close()
-            raise StartupError(error.message) from error
-        except BaseException:
-            await self.close()
-            raise
-        log.info("SGLang serves %s", self.model)
-
     async def close(self) -> None:
         """End every request with EngineError. Safe to call twice, and before ``start``."""
-        await self._remote.close()
+        await super().close()
         await asyncio.gather(*self._farewells, return_exceptions=True)
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[EngineOutput, None]:
         """Sample; see :class:`Engine`. Closing the iterator aborts the request in SGLang."""
         check_request(request, self)
-        body = PiecesPayload(self._body(request))
+        body = self._body(request)
         reason: FinishReason | None = None
         handed = 0
         try:
             async with self._remote.stream("/generate", body, {}) as events:
-                while (payload := await events.next()) != _DONE:
-                    meta, ids = self._read(payload, handed, request)
+                while (payload := await events.next()) != DONE:
+                    meta, ids = self._taken(payload, handed, request)
                     handed += len(ids)
                     reason = _ended(meta.finish_reason)
                     if request.max_tokens == 0:
@@ -178,20 +127,9 @@ class SglangEngine:
             raise EngineError("SGLang ended a stream without a finish reason.")
         yield EngineOutput((), reason if request.max_tokens > 0 else "length")
 
-    async def tokenize(self, text: str, *, special: bool = False) -> list[int]:
-        """Encode text as SGLang does, which always reads control tokens. Raises EngineError."""
-        del special
-        return await served.tokenize(self._remote, self.model, text)
-
-    async def render(
-        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
-    ) -> list[int]:
-        """Render chat messages by the model's template, as SGLang does. Raises EngineError."""
-        return await served.render(self._remote, self.model, messages, tools)
-
     async def _learn(self) -> None:
         """Ask for the model, its context, its preferred sampling and the sense of priorities."""
-        self.model, self._context_length = await served.learn_model(
+        self.model, self._context_length = await learn_model(
             self._remote, self.model, self._wanted_context
         )
         preferred = (await self._remote.get("/model_info", _ModelFacts)).preferred_sampling_params
@@ -210,35 +148,29 @@ class SglangEngine:
                     "--enable-priority-scheduling."
                 )
             self._priority_sign = -1 if facts.schedule_low_priority_values_first else 1
+        log.info("SGLang serves %s", self.model)
 
-    def _body(self, request: EngineRequest) -> list[bytes]:
+    def _body(self, request: EngineRequest) -> PiecesPayload:
         sampling: dict[str, object] = {
             "max_new_tokens": max(request.max_tokens, 1),
             "stop_token_ids": sorted(request.stop_token_ids),
+            **chosen(request.sampling),
         }
-        for name in Sampling.__slots__:
-            value = getattr(request.sampling, name)
-            if name == "top_k" and value == 0:
-                value = _ALL
-            if value is not None:
-                value = value & _SEED_MASK if name == "seed" else value
-                sampling[_NAMES.get(name, name)] = value
+        if "seed" in sampling:
+            sampling["sampling_seed"] = sampling.pop("seed")
+        if sampling.get("top_k") == 0:
+            sampling["top_k"] = _ALL
         fields: dict[str, object] = {
             "rid": request.request_id,
             "stream": True,
             "sampling_params": sampling,
+            **self._scheduling(request),
         }
         if request.affinity:
             fields["session_id"] = request.affinity
-        if self._salt is not None:
-            fields["cache_salt"] = salted(self._salt, request.cache_scope)
-        if self._priorities:
-            fields["priority"] = self._priority_sign * request.priority
-        head = msgspec.json.encode(fields)[:-1]
-        prompt = self._texts.write(request.affinity, request.prompt)
-        return [head + b',"input_ids":', *prompt, b"}"]
+        return self._payload(msgspec.json.encode(fields), "input_ids", request)
 
-    def _read(
+    def _taken(
         self, payload: bytes, handed: int, request: EngineRequest
     ) -> tuple[_Meta, tuple[int, ...]]:
         """Read an event; return the ids in it that have not been handed out.
@@ -246,19 +178,12 @@ class SglangEngine:
         ``completion_tokens`` counts all ids so far, and so tells whether an event repeats them (the
         default) or has new ones only (``--incremental-streaming-output``).
         """
-        try:
-            event = _event.decode(payload)
-        except msgspec.DecodeError as error:
-            raise EngineError(f"SGLang sent an event that cannot be read: {error}") from None
-        if event.error is not None:
-            raise refused("SGLang", event.error.message or "no reason given")
+        event = self._read(_event, payload)
         meta, ids = event.meta_info, event.output_ids
         if meta.finish_reason is not None and meta.finish_reason.type == "abort":
             return meta, ()  # what an aborted request repeats is no new id
-        if meta.prompt_tokens not in {None, len(request.prompt)}:
-            raise EngineError(
-                f"SGLang counted {meta.prompt_tokens} prompt tokens of {len(request.prompt)}."
-            )
+        if meta.prompt_tokens is not None:
+            self._compare(meta.prompt_tokens, request)
         if meta.completion_tokens == len(ids):
             return meta, ids[handed:]
         if meta.completion_tokens == handed + len(ids):

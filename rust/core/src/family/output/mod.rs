@@ -346,7 +346,7 @@ impl OutputReader {
     /// Begins the call once its name is known, and passes on its arguments.
     fn begin(&mut self, out: &mut Vec<Delta>) {
         let Place::Call(call) = &mut self.place else { return };
-        if let Some(name) = call.body.take_name() {
+        if let Some(name) = call.body.gained().name.take() {
             let bare = self.form.as_ref().is_some_and(|form| form.bare);
             if bare && !self.tools.declares(&name) {
                 return self.end_call(false, out);
@@ -364,7 +364,7 @@ impl OutputReader {
             self.closer = Closer::Owed;
         }
         if call.begun {
-            let ready = call.body.take_ready();
+            let ready = mem::take(&mut call.body.gained().ready);
             call.streamed |= append(out, Delta::Arguments, &ready);
         }
     }
@@ -403,7 +403,7 @@ impl OutputReader {
         self.place = Place::Call(Box::new(Call {
             within,
             index: met.index,
-            body: Body::new(&form.body, &self.tools),
+            body: <dyn Body>::of(&form.body, &self.tools),
             raw: met.shown.to_owned(),
             begun: false,
             streamed: false,

@@ -37,7 +37,7 @@ pub(super) struct Call {
     pub(super) within: Kind,
     /// The opening marker's place.
     pub(super) index: Option<usize>,
-    pub(super) body: Body,
+    pub(super) body: Box<dyn Body>,
     /// Everything since and with the opening marker, until the call has begun.
     pub(super) raw: String,
     pub(super) begun: bool,

@@ -11,7 +11,7 @@
 use std::mem;
 
 use super::object::{Flow, Malformed, Progress, Raw, is_blank};
-use super::{Head, LONGEST_KEY, Step, begun_marker, escape};
+use super::{Body, Gained, Head, LONGEST_KEY, Step, begun_marker, escape};
 use crate::family::marker::Marker;
 use crate::json;
 use crate::token::TokenId;
@@ -55,8 +55,7 @@ pub(crate) struct BracedBody {
     quote: Marker,
     at: At,
     frames: Vec<Frame>,
-    name: Option<String>,
-    ready: String,
+    gained: Gained,
     arguments: Progress,
 }
 
@@ -66,29 +65,145 @@ impl BracedBody {
             quote: quote.clone(),
             at: At::Head(Head::new(before)),
             frames: Vec::new(),
-            name: None,
-            ready: String::new(),
+            gained: Gained::default(),
             arguments: Progress::Absent,
         }
     }
 
-    pub(super) fn take_name(&mut self) -> Option<String> {
-        self.name.take()
+    /// The quote, where it is letters.
+    fn letters(&self) -> Option<&str> {
+        Some(self.quote.content()).filter(|_| self.quote.id().is_none())
     }
 
-    pub(super) fn take_ready(&mut self) -> String {
-        mem::take(&mut self.ready)
+    fn named(&mut self, name: String, c: char) -> Result<At, Malformed> {
+        if is_blank(c) {
+            return Ok(At::Named(name));
+        }
+        if c != '{' {
+            return Err(Malformed);
+        }
+        self.gained.name = Some(name);
+        self.arguments = Progress::Open;
+        self.open(c, '}')
     }
 
-    pub(super) fn arguments(&self) -> Progress {
+    fn open(&mut self, c: char, closer: char) -> Result<At, Malformed> {
+        if self.frames.len() >= DEPTH {
+            return Err(Malformed);
+        }
+        self.frames.push(Frame { closer, empty: true });
+        self.gained.ready.push(c);
+        Ok(if closer == '}' { At::Member } else { At::Value })
+    }
+
+    /// What stands between two members or items.
+    fn separate(&mut self) {
+        if let Some(frame) = self.frames.last_mut()
+            && !mem::replace(&mut frame.empty, false)
+        {
+            self.gained.ready.push_str(", ");
+        }
+    }
+
+    fn in_list(&self) -> bool {
+        self.frames.last().is_some_and(|frame| frame.closer == ']')
+    }
+
+    fn begin_value(&mut self) {
+        if self.in_list() {
+            self.separate();
+        }
+    }
+
+    fn end_key(&mut self, text: &str) -> At {
+        let key = text.trim();
+        let bare = |quote: &str| key.strip_prefix(quote)?.strip_suffix(quote);
+        let key = bare(self.quote.content()).or_else(|| bare("\"")).unwrap_or(key);
+        self.separate();
+        json::write_string(key, &mut self.gained.ready);
+        self.gained.ready.push_str(": ");
+        At::Value
+    }
+
+    fn value(&mut self, c: char) -> Result<At, Malformed> {
+        match c {
+            ']' if self.in_list() => return self.close(c),
+            ',' | '}' | ']' | ':' => return Err(Malformed),
+            _ => self.begin_value(),
+        }
+        match c {
+            '{' => self.open(c, '}'),
+            '[' => self.open(c, ']'),
+            '"' => {
+                let mut raw = Raw::default();
+                raw.push(c)?;
+                self.gained.ready.push(c);
+                Ok(At::Json(raw))
+            }
+            _ => Ok(At::Scalar(c.to_string())),
+        }
+    }
+
+    fn open_string(&mut self) -> At {
+        // Letters have begun as a scalar, whose separator is written.
+        if self.letters().is_none() {
+            self.begin_value();
+        }
+        self.gained.ready.push('"');
+        At::String(String::new())
+    }
+
+    fn close_string(&mut self, rest: &str) -> At {
+        escape(rest, &mut self.gained.ready);
+        self.gained.ready.push('"');
+        At::After
+    }
+
+    fn end_scalar(&mut self, text: &str) {
+        let text = text.trim();
+        let is_json = serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok();
+        if is_json {
+            self.gained.ready.push_str(text);
+        } else {
+            json::write_string(text, &mut self.gained.ready);
+        }
+    }
+
+    fn after(&mut self, c: char) -> Result<At, Malformed> {
+        match c {
+            ',' if self.in_list() => Ok(At::Value),
+            ',' => Ok(At::Member),
+            _ => self.close(c),
+        }
+    }
+
+    fn close(&mut self, c: char) -> Result<At, Malformed> {
+        if self.frames.pop_if(|frame| frame.closer == c).is_none() {
+            return Err(Malformed);
+        }
+        self.gained.ready.push(c);
+        if self.frames.is_empty() {
+            self.arguments = Progress::Complete;
+            return Ok(At::Done);
+        }
+        Ok(At::After)
+    }
+}
+
+impl Body for BracedBody {
+    fn gained(&mut self) -> &mut Gained {
+        &mut self.gained
+    }
+
+    fn arguments(&self) -> Progress {
         self.arguments
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         matches!(self.at, At::Done)
     }
 
-    pub(super) fn in_string(&self) -> bool {
+    fn in_string(&self) -> bool {
         match &self.at {
             At::String(_) | At::Key { quoted: true, .. } => true,
             At::Json(raw) => raw.in_string(),
@@ -96,27 +211,7 @@ impl BracedBody {
         }
     }
 
-    /// Takes a token, if it is the quote and one may stand here.
-    pub(super) fn token(&mut self, id: TokenId) -> bool {
-        if self.quote.id() != Some(id) {
-            return false;
-        }
-        self.at = match mem::replace(&mut self.at, At::Done) {
-            At::Member => At::Key { text: String::new(), quoted: true },
-            At::Key { text, quoted: true } => At::Key { text, quoted: false },
-            At::Value => self.open_string(),
-            At::String(held) => self.close_string(&held),
-            other => {
-                self.at = other;
-                return false;
-            }
-        };
-        true
-    }
-
-    /// # Errors
-    /// [`Malformed`] as for every body.
-    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+    fn push(&mut self, c: char) -> Result<(), Malformed> {
         self.at = match mem::replace(&mut self.at, At::Done) {
             At::Head(head) => match head.push(c)? {
                 Step::Within(head) => At::Head(head),
@@ -144,7 +239,7 @@ impl BracedBody {
                 } else {
                     let keep = self.letters().map_or(0, |quote| begun_marker(&held, quote));
                     let rest = held.split_off(held.len() - keep);
-                    escape(&held, &mut self.ready);
+                    escape(&held, &mut self.gained.ready);
                     At::String(rest)
                 }
             }
@@ -158,7 +253,7 @@ impl BracedBody {
             }
             At::Json(mut raw) => {
                 let flow = raw.push(c)?;
-                self.ready.push(c);
+                self.gained.ready.push(c);
                 if flow == Flow::Within { At::Json(raw) } else { At::After }
             }
             At::After => self.after(c)?,
@@ -167,123 +262,22 @@ impl BracedBody {
         Ok(())
     }
 
-    /// The quote, where it is letters.
-    fn letters(&self) -> Option<&str> {
-        Some(self.quote.content()).filter(|_| self.quote.id().is_none())
-    }
-
-    fn named(&mut self, name: String, c: char) -> Result<At, Malformed> {
-        if is_blank(c) {
-            return Ok(At::Named(name));
+    /// Takes a token, if it is the quote and one may stand here.
+    fn token(&mut self, id: TokenId) -> bool {
+        if self.quote.id() != Some(id) {
+            return false;
         }
-        if c != '{' {
-            return Err(Malformed);
-        }
-        self.name = Some(name);
-        self.arguments = Progress::Open;
-        self.open(c, '}')
-    }
-
-    fn open(&mut self, c: char, closer: char) -> Result<At, Malformed> {
-        if self.frames.len() >= DEPTH {
-            return Err(Malformed);
-        }
-        self.frames.push(Frame { closer, empty: true });
-        self.ready.push(c);
-        Ok(if closer == '}' { At::Member } else { At::Value })
-    }
-
-    /// What stands between two members or items.
-    fn separate(&mut self) {
-        if let Some(frame) = self.frames.last_mut()
-            && !mem::replace(&mut frame.empty, false)
-        {
-            self.ready.push_str(", ");
-        }
-    }
-
-    fn in_list(&self) -> bool {
-        self.frames.last().is_some_and(|frame| frame.closer == ']')
-    }
-
-    fn begin_value(&mut self) {
-        if self.in_list() {
-            self.separate();
-        }
-    }
-
-    fn end_key(&mut self, text: &str) -> At {
-        let key = text.trim();
-        let bare = |quote: &str| key.strip_prefix(quote)?.strip_suffix(quote);
-        let key = bare(self.quote.content()).or_else(|| bare("\"")).unwrap_or(key);
-        self.separate();
-        json::write_string(key, &mut self.ready);
-        self.ready.push_str(": ");
-        At::Value
-    }
-
-    fn value(&mut self, c: char) -> Result<At, Malformed> {
-        match c {
-            ']' if self.in_list() => return self.close(c),
-            ',' | '}' | ']' | ':' => return Err(Malformed),
-            _ => self.begin_value(),
-        }
-        match c {
-            '{' => self.open(c, '}'),
-            '[' => self.open(c, ']'),
-            '"' => {
-                let mut raw = Raw::default();
-                raw.push(c)?;
-                self.ready.push(c);
-                Ok(At::Json(raw))
+        self.at = match mem::replace(&mut self.at, At::Done) {
+            At::Member => At::Key { text: String::new(), quoted: true },
+            At::Key { text, quoted: true } => At::Key { text, quoted: false },
+            At::Value => self.open_string(),
+            At::String(held) => self.close_string(&held),
+            other => {
+                self.at = other;
+                return false;
             }
-            _ => Ok(At::Scalar(c.to_string())),
-        }
-    }
-
-    fn open_string(&mut self) -> At {
-        // Letters have begun as a scalar, whose separator is written.
-        if self.letters().is_none() {
-            self.begin_value();
-        }
-        self.ready.push('"');
-        At::String(String::new())
-    }
-
-    fn close_string(&mut self, rest: &str) -> At {
-        escape(rest, &mut self.ready);
-        self.ready.push('"');
-        At::After
-    }
-
-    fn end_scalar(&mut self, text: &str) {
-        let text = text.trim();
-        let is_json = serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok();
-        if is_json {
-            self.ready.push_str(text);
-        } else {
-            json::write_string(text, &mut self.ready);
-        }
-    }
-
-    fn after(&mut self, c: char) -> Result<At, Malformed> {
-        match c {
-            ',' if self.in_list() => Ok(At::Value),
-            ',' => Ok(At::Member),
-            _ => self.close(c),
-        }
-    }
-
-    fn close(&mut self, c: char) -> Result<At, Malformed> {
-        if self.frames.pop_if(|frame| frame.closer == c).is_none() {
-            return Err(Malformed);
-        }
-        self.ready.push(c);
-        if self.frames.is_empty() {
-            self.arguments = Progress::Complete;
-            return Ok(At::Done);
-        }
-        Ok(At::After)
+        };
+        true
     }
 }
 

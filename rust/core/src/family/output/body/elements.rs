@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::object::{Malformed, Progress};
-use super::{Head, LONGEST_KEY, Literal, Step, begun_marker, escape};
+use super::{Body, Gained, Head, LONGEST_KEY, Literal, Step, begun_marker, escape};
 use crate::family::output::form::Elements;
 use crate::header::ParameterTypes;
 use crate::json;
@@ -63,8 +63,7 @@ pub(crate) struct ElementsBody {
     /// Those that are open; the first is the call itself.
     open: Vec<Element>,
     called: String,
-    name: Option<String>,
-    ready: String,
+    gained: Gained,
     arguments: Progress,
 }
 
@@ -76,48 +75,125 @@ impl ElementsBody {
             types,
             open: Vec::new(),
             called: String::new(),
-            name: None,
-            ready: String::new(),
+            gained: Gained::default(),
             arguments: Progress::Absent,
         }
     }
 
-    pub(super) fn take_name(&mut self) -> Option<String> {
-        self.name.take()
+    fn behind(&mut self, mut literal: Literal, c: char) -> Result<At, Malformed> {
+        if !literal.take(c) {
+            return Err(Malformed);
+        }
+        if !literal.is_met() {
+            return Ok(At::Behind(literal));
+        }
+        self.gained.name = Some(self.called.clone());
+        self.arguments = Progress::Open;
+        self.gained.ready.push('{');
+        let holds = Holds::Elements { close: '}', empty: true };
+        self.open.push(Element { tag: String::new(), holds });
+        Ok(At::Content(String::new()))
     }
 
-    pub(super) fn take_ready(&mut self) -> String {
-        mem::take(&mut self.ready)
+    /// Text in the innermost element; between elements it is nothing.
+    fn content(&mut self, text: &str) {
+        match self.open.last_mut().map(|element| &mut element.holds) {
+            Some(Holds::Unknown(held)) => held.push_str(text),
+            Some(Holds::String) => escape(text, &mut self.gained.ready),
+            Some(Holds::Elements { .. }) | None => {}
+        }
     }
 
-    pub(super) fn arguments(&self) -> Progress {
+    fn tag(&mut self, tag: &str) -> Result<At, Malformed> {
+        let tag = tag.strip_prefix('<').unwrap_or(tag);
+        match tag.strip_prefix('/') {
+            Some(name) => self.close(name),
+            None => self.open(tag),
+        }
+    }
+
+    fn open(&mut self, tag: &str) -> Result<At, Malformed> {
+        if self.open.len() >= DEPTH {
+            return Err(Malformed);
+        }
+        let depth = self.open.len();
+        let parent = self.open.last_mut().ok_or(Malformed)?;
+        if let Holds::Unknown(text) = &parent.holds {
+            if !text.trim().is_empty() {
+                return Err(Malformed);
+            }
+            let (open, close) = if tag == self.form.item { ('[', ']') } else { ('{', '}') };
+            self.gained.ready.push(open);
+            parent.holds = Holds::Elements { close, empty: true };
+        }
+        let Holds::Elements { close, empty } = &mut parent.holds else { return Err(Malformed) };
+        if !mem::replace(empty, false) {
+            self.gained.ready.push_str(", ");
+        }
+        if *close == '}' {
+            json::write_string(tag, &mut self.gained.ready);
+            self.gained.ready.push_str(": ");
+        }
+        let is_string = depth == 1 && self.types.is_string(&self.called, tag) == Some(true);
+        let holds = if is_string {
+            self.gained.ready.push('"');
+            Holds::String
+        } else {
+            Holds::Unknown(String::new())
+        };
+        self.open.push(Element { tag: tag.to_owned(), holds });
+        Ok(At::Content(String::new()))
+    }
+
+    /// Closes the innermost element of this name, and what it holds; the call itself where that is
+    /// what ends it, or where nothing else is open.
+    fn close(&mut self, tag: &str) -> Result<At, Malformed> {
+        let ends_call = self.form.end.trim_matches(['<', '/', '>']) == tag;
+        let found = self.open.iter().skip(1).rposition(|element| element.tag == tag);
+        let left = match found {
+            Some(index) => index + 1,
+            None if ends_call || self.open.len() == 1 => 0,
+            None => return Err(Malformed),
+        };
+        for element in self.open.drain(left..).rev() {
+            match element.holds {
+                Holds::Elements { close, .. } => self.gained.ready.push(close),
+                Holds::String => self.gained.ready.push('"'),
+                Holds::Unknown(text) => {
+                    if serde_json::from_str::<&RawValue>(text.trim()).is_ok() {
+                        self.gained.ready.push_str(text.trim());
+                    } else {
+                        json::write_string(&text, &mut self.gained.ready);
+                    }
+                }
+            }
+        }
+        if left > 0 {
+            return Ok(At::Content(String::new()));
+        }
+        self.arguments = Progress::Complete;
+        Ok(At::Done)
+    }
+}
+
+impl Body for ElementsBody {
+    fn gained(&mut self) -> &mut Gained {
+        &mut self.gained
+    }
+
+    fn arguments(&self) -> Progress {
         self.arguments
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         matches!(self.at, At::Done)
     }
 
-    /// Within an argument, where only a mark means something.
-    pub(super) fn in_string(&self) -> bool {
+    fn in_string(&self) -> bool {
         self.open.len() > 1
     }
 
-    /// Takes a token, if it is the mark and one may stand here.
-    pub(super) fn token(&mut self, id: TokenId) -> bool {
-        if self.form.mark.id() != Some(id) {
-            return false;
-        }
-        let At::Content(held) = &mut self.at else { return false };
-        let held = mem::take(held);
-        self.at = At::Tag(String::new());
-        self.content(&held);
-        true
-    }
-
-    /// # Errors
-    /// [`Malformed`] as for every body.
-    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+    fn push(&mut self, c: char) -> Result<(), Malformed> {
         self.at = match mem::replace(&mut self.at, At::Done) {
             At::Head(head) => match head.push(c)? {
                 Step::Within(head) => At::Head(head),
@@ -155,106 +231,23 @@ impl ElementsBody {
         Ok(())
     }
 
-    fn behind(&mut self, mut literal: Literal, c: char) -> Result<At, Malformed> {
-        if !literal.take(c) {
-            return Err(Malformed);
+    /// Takes a token, if it is the mark and one may stand here.
+    fn token(&mut self, id: TokenId) -> bool {
+        if self.form.mark.id() != Some(id) {
+            return false;
         }
-        if !literal.is_met() {
-            return Ok(At::Behind(literal));
-        }
-        self.name = Some(self.called.clone());
-        self.arguments = Progress::Open;
-        self.ready.push('{');
-        let holds = Holds::Elements { close: '}', empty: true };
-        self.open.push(Element { tag: String::new(), holds });
-        Ok(At::Content(String::new()))
-    }
-
-    /// Text in the innermost element; between elements it is nothing.
-    fn content(&mut self, text: &str) {
-        match self.open.last_mut().map(|element| &mut element.holds) {
-            Some(Holds::Unknown(held)) => held.push_str(text),
-            Some(Holds::String) => escape(text, &mut self.ready),
-            Some(Holds::Elements { .. }) | None => {}
-        }
-    }
-
-    fn tag(&mut self, tag: &str) -> Result<At, Malformed> {
-        let tag = tag.strip_prefix('<').unwrap_or(tag);
-        match tag.strip_prefix('/') {
-            Some(name) => self.close(name),
-            None => self.open(tag),
-        }
-    }
-
-    fn open(&mut self, tag: &str) -> Result<At, Malformed> {
-        if self.open.len() >= DEPTH {
-            return Err(Malformed);
-        }
-        let depth = self.open.len();
-        let parent = self.open.last_mut().ok_or(Malformed)?;
-        if let Holds::Unknown(text) = &parent.holds {
-            if !text.trim().is_empty() {
-                return Err(Malformed);
-            }
-            let (open, close) = if tag == self.form.item { ('[', ']') } else { ('{', '}') };
-            self.ready.push(open);
-            parent.holds = Holds::Elements { close, empty: true };
-        }
-        let Holds::Elements { close, empty } = &mut parent.holds else { return Err(Malformed) };
-        if !mem::replace(empty, false) {
-            self.ready.push_str(", ");
-        }
-        if *close == '}' {
-            json::write_string(tag, &mut self.ready);
-            self.ready.push_str(": ");
-        }
-        let is_string = depth == 1 && self.types.is_string(&self.called, tag) == Some(true);
-        let holds = if is_string {
-            self.ready.push('"');
-            Holds::String
-        } else {
-            Holds::Unknown(String::new())
-        };
-        self.open.push(Element { tag: tag.to_owned(), holds });
-        Ok(At::Content(String::new()))
-    }
-
-    /// Closes the innermost element of this name, and what it holds; the call itself where that is
-    /// what ends it, or where nothing else is open.
-    fn close(&mut self, tag: &str) -> Result<At, Malformed> {
-        let ends_call = self.form.end.trim_matches(['<', '/', '>']) == tag;
-        let found = self.open.iter().skip(1).rposition(|element| element.tag == tag);
-        let left = match found {
-            Some(index) => index + 1,
-            None if ends_call || self.open.len() == 1 => 0,
-            None => return Err(Malformed),
-        };
-        for element in self.open.drain(left..).rev() {
-            match element.holds {
-                Holds::Elements { close, .. } => self.ready.push(close),
-                Holds::String => self.ready.push('"'),
-                Holds::Unknown(text) => {
-                    if serde_json::from_str::<&RawValue>(text.trim()).is_ok() {
-                        self.ready.push_str(text.trim());
-                    } else {
-                        json::write_string(&text, &mut self.ready);
-                    }
-                }
-            }
-        }
-        if left > 0 {
-            return Ok(At::Content(String::new()));
-        }
-        self.arguments = Progress::Complete;
-        Ok(At::Done)
+        let At::Content(held) = &mut self.at else { return false };
+        let held = mem::take(held);
+        self.at = At::Tag(String::new());
+        self.content(&held);
+        true
     }
 
     /// The call is over: between two arguments, its object is too.
-    pub(super) fn end(&mut self) {
+    fn close(&mut self) {
         if self.open.len() == 1 {
             self.open.clear();
-            self.ready.push('}');
+            self.gained.ready.push('}');
             self.arguments = Progress::Complete;
             self.at = At::Done;
         }

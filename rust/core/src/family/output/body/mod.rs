@@ -1,5 +1,6 @@
 //! What stands in a call, read one character at a time.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use self::braced::BracedBody;
@@ -26,119 +27,55 @@ mod tagged;
 /// A key that is longer is none.
 const LONGEST_KEY: usize = 256;
 
-/// The body of one call.
-#[derive(Debug)]
-pub(super) enum Body {
-    Object(ObjectBody),
-    Python(PythonBody),
-    Named(NamedBody),
-    Tagged(TaggedBody),
-    Braced(BracedBody),
-    Elements(ElementsBody),
+/// What has become certain of a call, until it is taken.
+#[derive(Debug, Default)]
+pub(super) struct Gained {
+    /// Its name, once, when that is complete.
+    pub(super) name: Option<String>,
+    /// The JSON of its arguments.
+    pub(super) ready: String,
 }
 
-impl Body {
-    pub(super) fn new(form: &BodyForm, types: &Arc<ParameterTypes>) -> Self {
-        match form {
-            BodyForm::Object { list } => Self::Object(ObjectBody::new(*list)),
-            BodyForm::Python => Self::Python(PythonBody::new()),
-            BodyForm::Named { before, .. } => Self::Named(NamedBody::new(before)),
-            BodyForm::Tagged(tags) => Self::Tagged(TaggedBody::new(tags, Arc::clone(types))),
-            BodyForm::Braced { before, quote } => Self::Braced(BracedBody::new(before, quote)),
-            BodyForm::Elements(form) => Self::Elements(ElementsBody::new(form, Arc::clone(types))),
-        }
-    }
+/// The body of one call.
+pub(super) trait Body: Debug + Send {
+    /// What has become certain since the last time.
+    fn gained(&mut self) -> &mut Gained;
 
-    /// The name, once, when it is complete.
-    pub(super) fn take_name(&mut self) -> Option<String> {
-        match self {
-            Self::Object(body) => body.take_name(),
-            Self::Python(body) => body.take_name(),
-            Self::Named(body) => body.take_name(),
-            Self::Tagged(body) => body.take_name(),
-            Self::Braced(body) => body.take_name(),
-            Self::Elements(body) => body.take_name(),
-        }
-    }
-
-    /// The JSON of the arguments, as far as it is certain, since the last time.
-    pub(super) fn take_ready(&mut self) -> String {
-        match self {
-            Self::Object(body) => body.take_ready(),
-            Self::Python(body) => body.take_ready(),
-            Self::Named(body) => body.take_ready(),
-            Self::Tagged(body) => body.take_ready(),
-            Self::Braced(body) => body.take_ready(),
-            Self::Elements(body) => body.take_ready(),
-        }
-    }
-
-    pub(super) fn arguments(&self) -> Progress {
-        match self {
-            Self::Object(body) => body.arguments(),
-            Self::Python(body) => body.arguments(),
-            Self::Named(body) => body.arguments(),
-            Self::Tagged(body) => body.arguments(),
-            Self::Braced(body) => body.arguments(),
-            Self::Elements(body) => body.arguments(),
-        }
-    }
+    /// How far the arguments have come.
+    fn arguments(&self) -> Progress;
 
     /// Nothing more of the call comes, but its closing marker.
-    pub(super) fn is_done(&self) -> bool {
-        match self {
-            Self::Object(body) => body.is_done(),
-            Self::Python(body) => body.is_done(),
-            Self::Named(body) => body.is_done(),
-            Self::Tagged(body) => body.is_done(),
-            Self::Braced(body) => body.is_done(),
-            Self::Elements(body) => body.is_done(),
-        }
-    }
+    fn is_done(&self) -> bool;
 
     /// The next character is inside a string, where a marker is only letters.
-    pub(super) fn in_string(&self) -> bool {
-        match self {
-            Self::Object(body) => body.in_string(),
-            Self::Python(body) => body.in_string(),
-            Self::Named(body) => body.in_string(),
-            Self::Tagged(body) => body.in_string(),
-            Self::Braced(body) => body.in_string(),
-            Self::Elements(body) => body.in_string(),
-        }
-    }
+    fn in_string(&self) -> bool;
 
     /// One more character.
     ///
     /// # Errors
     /// [`Malformed`] when it cannot stand here. It is then not part of the body, and the body takes
     /// no more.
-    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
-        match self {
-            Self::Object(body) => body.push(c),
-            Self::Python(body) => body.push(c),
-            Self::Named(body) => body.push(c),
-            Self::Tagged(body) => body.push(c),
-            Self::Braced(body) => body.push(c),
-            Self::Elements(body) => body.push(c),
-        }
-    }
+    fn push(&mut self, c: char) -> Result<(), Malformed>;
 
     /// Takes a token that is markup within the body, where it may stand.
-    pub(super) fn token(&mut self, id: TokenId) -> bool {
-        match self {
-            Self::Braced(body) => body.token(id),
-            Self::Elements(body) => body.token(id),
-            _ => false,
-        }
+    fn token(&mut self, _id: TokenId) -> bool {
+        false
     }
 
     /// A marker has come: what only that ends is complete now.
-    pub(super) fn close(&mut self) {
-        match self {
-            Self::Tagged(body) => body.close(),
-            Self::Elements(body) => body.end(),
-            _ => {}
+    fn close(&mut self) {}
+}
+
+impl dyn Body {
+    /// One of this form.
+    pub(super) fn of(form: &BodyForm, types: &Arc<ParameterTypes>) -> Box<Self> {
+        match form {
+            BodyForm::Object { list } => Box::new(ObjectBody::new(*list)),
+            BodyForm::Python => Box::new(PythonBody::new()),
+            BodyForm::Named { before, .. } => Box::new(NamedBody::new(before)),
+            BodyForm::Tagged(tags) => Box::new(TaggedBody::new(tags, Arc::clone(types))),
+            BodyForm::Braced { before, quote } => Box::new(BracedBody::new(before, quote)),
+            BodyForm::Elements(form) => Box::new(ElementsBody::new(form, Arc::clone(types))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::object::{Flow, Malformed, Progress, Raw};
-use super::{Head, Step};
+use super::{Body, Gained, Head, Step};
 
 /// Scaffold between the name and the arguments that is longer is none.
 const SCAFFOLD: usize = 64;
@@ -21,8 +21,7 @@ enum At {
 #[derive(Debug)]
 pub(crate) struct NamedBody {
     at: At,
-    name: Option<String>,
-    ready: String,
+    gained: Gained,
     arguments: Progress,
 }
 
@@ -30,45 +29,53 @@ impl NamedBody {
     pub(super) fn new(before: &str) -> Self {
         Self {
             at: At::Head(Head::new(before)),
-            name: None,
-            ready: String::new(),
+            gained: Gained::default(),
             arguments: Progress::Absent,
         }
     }
 
-    pub(super) fn take_name(&mut self) -> Option<String> {
-        self.name.take()
+    fn behind(&mut self, count: usize, c: char) -> Result<At, Malformed> {
+        if c != '{' {
+            return if count < SCAFFOLD { Ok(At::Behind(count + 1)) } else { Err(Malformed) };
+        }
+        self.arguments = Progress::Open;
+        self.gained.ready.push(c);
+        let mut raw = Raw::default();
+        raw.push(c)?;
+        Ok(At::Arguments(raw))
+    }
+}
+
+impl Body for NamedBody {
+    fn gained(&mut self) -> &mut Gained {
+        &mut self.gained
     }
 
-    pub(super) fn take_ready(&mut self) -> String {
-        mem::take(&mut self.ready)
-    }
-
-    pub(super) fn arguments(&self) -> Progress {
+    fn arguments(&self) -> Progress {
         self.arguments
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         matches!(self.at, At::Done)
     }
 
-    pub(super) fn in_string(&self) -> bool {
+    fn in_string(&self) -> bool {
         matches!(&self.at, At::Arguments(raw) if raw.in_string())
     }
 
-    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+    fn push(&mut self, c: char) -> Result<(), Malformed> {
         self.at = match mem::replace(&mut self.at, At::Done) {
             At::Head(head) => match head.push(c)? {
                 Step::Within(head) => At::Head(head),
                 Step::Behind(name) => {
-                    self.name = Some(name);
+                    self.gained.name = Some(name);
                     self.behind(0, c)?
                 }
             },
             At::Behind(count) => self.behind(count, c)?,
             At::Arguments(mut raw) => {
                 let flow = raw.push(c)?;
-                self.ready.push(c);
+                self.gained.ready.push(c);
                 if flow == Flow::Within {
                     At::Arguments(raw)
                 } else {
@@ -79,16 +86,5 @@ impl NamedBody {
             At::Done => return Err(Malformed),
         };
         Ok(())
-    }
-
-    fn behind(&mut self, count: usize, c: char) -> Result<At, Malformed> {
-        if c != '{' {
-            return if count < SCAFFOLD { Ok(At::Behind(count + 1)) } else { Err(Malformed) };
-        }
-        self.arguments = Progress::Open;
-        self.ready.push(c);
-        let mut raw = Raw::default();
-        raw.push(c)?;
-        Ok(At::Arguments(raw))
     }
 }

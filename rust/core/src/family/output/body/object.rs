@@ -15,6 +15,8 @@
 
 use std::mem;
 
+use super::{Body, Gained};
+
 /// Brackets that may be open at once in one value. Deeper is malformed: no tool's arguments nest
 /// so far, and clients parse them with recursive parsers.
 const DEPTH: usize = 512;
@@ -66,11 +68,10 @@ pub(crate) struct ObjectBody {
     list: bool,
     at: At,
     key: String,
-    name: Option<String>,
     /// The first name counts; this outlives its being taken.
     named: bool,
     arguments: Progress,
-    ready: String,
+    gained: Gained,
 }
 
 impl ObjectBody {
@@ -79,34 +80,102 @@ impl ObjectBody {
             list,
             at: At::Start,
             key: String::new(),
-            name: None,
             named: false,
             arguments: Progress::Absent,
-            ready: String::new(),
+            gained: Gained::default(),
         }
     }
 
-    /// The name, once, when its string has closed.
-    pub(super) fn take_name(&mut self) -> Option<String> {
-        self.name.take()
+    /// What the key just read means. The first of a kind counts; `parameters` is what some
+    /// fine-tunes write, having seen the key in the tool's definition.
+    fn role(&self) -> Role {
+        match self.key.as_str() {
+            "name" | "tool_name" if !self.named => Role::Name,
+            "arguments" | "parameters" if self.arguments == Progress::Absent => Role::Arguments,
+            _ => Role::Other,
+        }
     }
 
-    /// The bytes of the arguments read since the last time.
-    pub(super) fn take_ready(&mut self) -> String {
-        mem::take(&mut self.ready)
+    fn open_value(&mut self, role: Role, c: char) -> Result<At, Malformed> {
+        match (role, c) {
+            (Role::Name, '"') => Ok(At::InName(Decoder::default(), String::new())),
+            (Role::Name, _) => Err(Malformed),
+            (Role::Arguments, '"') => {
+                self.arguments = Progress::Open;
+                Ok(At::Encoded(Encoded::default()))
+            }
+            (Role::Arguments, _) => {
+                self.arguments = Progress::Open;
+                self.push_raw(role, Raw::default(), c)
+            }
+            (Role::Other, _) => self.push_raw(role, Raw::default(), c),
+        }
     }
 
-    pub(super) fn arguments(&self) -> Progress {
+    fn push_raw(&mut self, role: Role, mut raw: Raw, c: char) -> Result<At, Malformed> {
+        let flow = raw.push(c)?;
+        let ours = role == Role::Arguments;
+        if ours && flow != Flow::Past {
+            self.gained.ready.push(c);
+        }
+        if ours && flow != Flow::Within {
+            self.arguments = Progress::Complete;
+        }
+        match flow {
+            Flow::Within => Ok(At::Raw(role, raw)),
+            Flow::Last => Ok(At::After),
+            Flow::Past => after(c),
+        }
+    }
+
+    /// Arguments that are a string. One that holds an object is the object, encoded once too
+    /// often; one that holds nothing leaves no arguments; any other is passed on as it is.
+    /// Its first visible character decides, and only what precedes that is held back.
+    fn push_encoded(&mut self, mut encoded: Encoded, c: char) -> Result<At, Malformed> {
+        let mut piece = String::new();
+        let closed = encoded.decoder.push(c, &mut piece)?;
+        if let Some(blank) = &mut encoded.undecided {
+            blank.raw.push(c);
+            blank.decoded.push_str(&piece);
+            match piece.trim_start().chars().next() {
+                Some('{') => {
+                    self.gained.ready.push_str(&blank.decoded);
+                    encoded.undecided = None;
+                }
+                Some(_) => {
+                    self.gained.ready.push('"');
+                    self.gained.ready.push_str(&blank.raw);
+                    if !closed {
+                        return Ok(At::Raw(Role::Arguments, Raw::string()));
+                    }
+                }
+                None => {}
+            }
+        } else {
+            self.gained.ready.push_str(&piece);
+        }
+        if closed {
+            self.arguments = Progress::Complete;
+            return Ok(At::After);
+        }
+        Ok(At::Encoded(encoded))
+    }
+}
+
+impl Body for ObjectBody {
+    fn gained(&mut self) -> &mut Gained {
+        &mut self.gained
+    }
+
+    fn arguments(&self) -> Progress {
         self.arguments
     }
 
-    /// The object has closed.
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         matches!(self.at, At::Done)
     }
 
-    /// The next character is inside a string, where a marker is only letters.
-    pub(super) fn in_string(&self) -> bool {
+    fn in_string(&self) -> bool {
         match &self.at {
             At::InKey(_) | At::InName(..) | At::Encoded(_) => true,
             At::Raw(_, raw) => raw.in_string(),
@@ -114,13 +183,7 @@ impl ObjectBody {
         }
     }
 
-    /// One more character.
-    ///
-    /// # Errors
-    ///
-    /// [`Malformed`] when it cannot stand here. It is then not part of the body, and the body
-    /// takes no more.
-    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+    fn push(&mut self, c: char) -> Result<(), Malformed> {
         self.at = match mem::replace(&mut self.at, At::Done) {
             At::Start => match c {
                 '{' => At::Key,
@@ -159,7 +222,7 @@ impl ObjectBody {
                 } else if name.trim().is_empty() {
                     return Err(Malformed);
                 } else {
-                    self.name = Some(name);
+                    self.gained.name = Some(name);
                     self.named = true;
                     At::After
                 }
@@ -170,81 +233,6 @@ impl ObjectBody {
             At::Done => return Err(Malformed),
         };
         Ok(())
-    }
-
-    /// What the key just read means. The first of a kind counts; `parameters` is what some
-    /// fine-tunes write, having seen the key in the tool's definition.
-    fn role(&self) -> Role {
-        match self.key.as_str() {
-            "name" | "tool_name" if !self.named => Role::Name,
-            "arguments" | "parameters" if self.arguments == Progress::Absent => Role::Arguments,
-            _ => Role::Other,
-        }
-    }
-
-    fn open_value(&mut self, role: Role, c: char) -> Result<At, Malformed> {
-        match (role, c) {
-            (Role::Name, '"') => Ok(At::InName(Decoder::default(), String::new())),
-            (Role::Name, _) => Err(Malformed),
-            (Role::Arguments, '"') => {
-                self.arguments = Progress::Open;
-                Ok(At::Encoded(Encoded::default()))
-            }
-            (Role::Arguments, _) => {
-                self.arguments = Progress::Open;
-                self.push_raw(role, Raw::default(), c)
-            }
-            (Role::Other, _) => self.push_raw(role, Raw::default(), c),
-        }
-    }
-
-    fn push_raw(&mut self, role: Role, mut raw: Raw, c: char) -> Result<At, Malformed> {
-        let flow = raw.push(c)?;
-        let ours = role == Role::Arguments;
-        if ours && flow != Flow::Past {
-            self.ready.push(c);
-        }
-        if ours && flow != Flow::Within {
-            self.arguments = Progress::Complete;
-        }
-        match flow {
-            Flow::Within => Ok(At::Raw(role, raw)),
-            Flow::Last => Ok(At::After),
-            Flow::Past => after(c),
-        }
-    }
-
-    /// Arguments that are a string. One that holds an object is the object, encoded once too
-    /// often; one that holds nothing leaves no arguments; any other is passed on as it is.
-    /// Its first visible character decides, and only what precedes that is held back.
-    fn push_encoded(&mut self, mut encoded: Encoded, c: char) -> Result<At, Malformed> {
-        let mut piece = String::new();
-        let closed = encoded.decoder.push(c, &mut piece)?;
-        if let Some(blank) = &mut encoded.undecided {
-            blank.raw.push(c);
-            blank.decoded.push_str(&piece);
-            match piece.trim_start().chars().next() {
-                Some('{') => {
-                    self.ready.push_str(&blank.decoded);
-                    encoded.undecided = None;
-                }
-                Some(_) => {
-                    self.ready.push('"');
-                    self.ready.push_str(&blank.raw);
-                    if !closed {
-                        return Ok(At::Raw(Role::Arguments, Raw::string()));
-                    }
-                }
-                None => {}
-            }
-        } else {
-            self.ready.push_str(&piece);
-        }
-        if closed {
-            self.arguments = Progress::Complete;
-            return Ok(At::After);
-        }
-        Ok(At::Encoded(encoded))
     }
 }
 

@@ -11,7 +11,7 @@ use std::mem;
 
 use super::literal::Literal;
 use super::object::{Malformed, ObjectBody, Progress};
-use super::{is_blank, is_name};
+use super::{Body, Gained, is_blank, is_name};
 
 /// What Llama 3.1 writes behind the name of a tool of its own: `brave_search.call(query="…")`.
 const METHOD: &str = ".call";
@@ -37,8 +37,7 @@ pub(crate) struct PythonBody {
     at: At,
     /// Until it is certain.
     called: String,
-    name: Option<String>,
-    ready: String,
+    gained: Gained,
     arguments: Progress,
 }
 
@@ -47,41 +46,48 @@ impl PythonBody {
         Self {
             at: At::Start { listed: false },
             called: String::new(),
-            name: None,
-            ready: String::new(),
+            gained: Gained::default(),
             arguments: Progress::Absent,
         }
     }
 
-    pub(super) fn take_name(&mut self) -> Option<String> {
-        match &mut self.at {
-            At::Object(body) => body.take_name(),
-            _ => self.name.take(),
+    fn begin(&mut self) {
+        if self.arguments == Progress::Absent {
+            self.gained.name = Some(mem::take(&mut self.called));
         }
     }
 
-    pub(super) fn take_ready(&mut self) -> String {
+    fn close(&mut self) -> At {
+        self.begin();
+        self.gained.ready.push_str(if self.arguments == Progress::Absent { "{}" } else { "}" });
+        self.arguments = Progress::Complete;
+        At::Done
+    }
+}
+
+impl Body for PythonBody {
+    fn gained(&mut self) -> &mut Gained {
         match &mut self.at {
-            At::Object(body) => body.take_ready(),
-            _ => mem::take(&mut self.ready),
+            At::Object(body) => body.gained(),
+            _ => &mut self.gained,
         }
     }
 
-    pub(super) fn arguments(&self) -> Progress {
+    fn arguments(&self) -> Progress {
         match &self.at {
             At::Object(body) => body.arguments(),
             _ => self.arguments,
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         match &self.at {
             At::Object(body) => body.is_done(),
             at => matches!(at, At::Done),
         }
     }
 
-    pub(super) fn in_string(&self) -> bool {
+    fn in_string(&self) -> bool {
         match &self.at {
             At::Object(body) => body.in_string(),
             At::Value(value) => value.in_string(),
@@ -89,9 +95,7 @@ impl PythonBody {
         }
     }
 
-    /// # Errors
-    /// [`Malformed`] as for every body.
-    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
+    fn push(&mut self, c: char) -> Result<(), Malformed> {
         self.at = match mem::replace(&mut self.at, At::Done) {
             At::Start { listed } if is_blank(c) => At::Start { listed },
             At::Start { listed: false } if c == '[' => At::Start { listed: true },
@@ -123,17 +127,21 @@ impl PythonBody {
             }
             At::Keyword(word) if c == '=' => {
                 self.begin();
-                self.ready.push_str(if self.arguments == Progress::Absent { "{" } else { ", " });
+                self.gained.ready.push_str(if self.arguments == Progress::Absent {
+                    "{"
+                } else {
+                    ", "
+                });
                 self.arguments = Progress::Open;
-                crate::json::write_string(word.trim_end(), &mut self.ready);
-                self.ready.push_str(": ");
+                crate::json::write_string(word.trim_end(), &mut self.gained.ready);
+                self.gained.ready.push_str(": ");
                 At::Value(Literal::default())
             }
             At::Value(mut value) => {
                 if value.take(c) {
                     At::Value(value)
                 } else {
-                    self.ready.push_str(&value.into_json());
+                    self.gained.ready.push_str(&value.into_json());
                     match c {
                         ',' => At::Open,
                         ')' => self.close(),
@@ -144,19 +152,6 @@ impl PythonBody {
             _ => return Err(Malformed),
         };
         Ok(())
-    }
-
-    fn begin(&mut self) {
-        if self.arguments == Progress::Absent {
-            self.name = Some(mem::take(&mut self.called));
-        }
-    }
-
-    fn close(&mut self) -> At {
-        self.begin();
-        self.ready.push_str(if self.arguments == Progress::Absent { "{}" } else { "}" });
-        self.arguments = Progress::Complete;
-        At::Done
     }
 }
 

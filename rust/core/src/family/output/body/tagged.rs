@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::object::{Flow, Malformed, Progress, Raw};
-use super::{Head, LONGEST_KEY, Step, begun_marker, escape};
+use super::{Body, Gained, Head, LONGEST_KEY, Step, begun_marker, escape};
 use crate::family::output::form::Tags;
 use crate::header::ParameterTypes;
 use crate::json;
@@ -51,8 +51,7 @@ pub(crate) struct TaggedBody {
     types: Arc<ParameterTypes>,
     at: At,
     called: String,
-    name: Option<String>,
-    ready: String,
+    gained: Gained,
     count: usize,
     complete: bool,
 }
@@ -64,97 +63,27 @@ impl TaggedBody {
             tags: tags.clone(),
             types,
             called: String::new(),
-            name: None,
-            ready: String::new(),
+            gained: Gained::default(),
             count: 0,
             complete: false,
         }
     }
 
-    pub(super) fn take_name(&mut self) -> Option<String> {
-        self.name.take()
-    }
-
-    pub(super) fn take_ready(&mut self) -> String {
-        mem::take(&mut self.ready)
-    }
-
-    pub(super) fn arguments(&self) -> Progress {
-        match &self.at {
-            At::Value(_) | At::Key(_) | At::Behind { .. } | At::Object(_) => Progress::Open,
-            At::Done | At::Between(_) if self.complete => Progress::Complete,
-            _ if self.count > 0 => Progress::Open,
-            _ => Progress::Absent,
-        }
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        matches!(self.at, At::Done)
-    }
-
-    pub(super) fn in_string(&self) -> bool {
-        match &self.at {
-            At::Value(_) => true,
-            At::Object(raw) => raw.in_string(),
-            _ => false,
-        }
-    }
-
-    /// The call is over: between two elements, its object is too.
-    pub(super) fn close(&mut self) {
-        match mem::replace(&mut self.at, At::Done) {
-            At::Between(_) => self.finish(),
-            At::Head(head) if !head.name.is_empty() => {
-                self.called.clone_from(&head.name);
-                self.name = Some(head.name);
-                self.finish();
-            }
-            at => self.at = at,
-        }
-    }
-
     fn finish(&mut self) {
         if self.count > 0 && !self.complete {
-            self.ready.push('}');
+            self.gained.ready.push('}');
         }
         self.complete = true;
     }
 
     fn object(&mut self, mut raw: Raw, c: char) -> Result<At, Malformed> {
         let flow = raw.push(c)?;
-        self.ready.push(c);
+        self.gained.ready.push(c);
         if flow == Flow::Within {
             return Ok(At::Object(raw));
         }
         self.complete = true;
         Ok(At::Between(String::new()))
-    }
-
-    pub(super) fn push(&mut self, c: char) -> Result<(), Malformed> {
-        self.at = match mem::replace(&mut self.at, At::Done) {
-            At::Head(head) => match head.push(c)? {
-                Step::Within(head) => At::Head(head),
-                Step::Behind(name) => {
-                    self.called.clone_from(&name);
-                    self.name = Some(name);
-                    self.between(String::new(), c)?
-                }
-            },
-            At::Between(seen) => self.between(seen, c)?,
-            At::Object(raw) => self.object(raw, c)?,
-            At::Key(mut key) if !matches!(c, '<' | '>' | '"' | '\n') => {
-                if key.len() > LONGEST_KEY {
-                    return Err(Malformed);
-                }
-                key.push(c);
-                At::Key(key)
-            }
-            At::Key(key) => self.behind(key, String::new(), c)?,
-            At::Behind { key, seen } => self.behind(key, seen, c)?,
-            At::Value(value) => self.value(value, c),
-            At::Done => return Err(Malformed),
-        };
-        Ok(())
     }
 
     fn between(&mut self, mut seen: String, c: char) -> Result<At, Malformed> {
@@ -190,9 +119,9 @@ impl TaggedBody {
             return Ok(At::Behind { key, seen });
         }
         let key = key.trim();
-        self.ready.push_str(if self.count == 0 { "{" } else { ", " });
-        json::write_string(key, &mut self.ready);
-        self.ready.push_str(": ");
+        self.gained.ready.push_str(if self.count == 0 { "{" } else { ", " });
+        json::write_string(key, &mut self.gained.ready);
+        self.gained.ready.push_str(": ");
         self.count += 1;
         let said = |word: &str| seen.contains(&format!("string=\"{word}\""));
         let typed = self.types.is_string(&self.called, key);
@@ -213,7 +142,7 @@ impl TaggedBody {
         if value.string {
             // The first newline is the template's; the last may be, and so may the beginning of a tag.
             if !value.begun {
-                self.ready.push('"');
+                self.gained.ready.push('"');
                 value.begun = true;
                 if self.tags.lines && value.held == "\n" {
                     value.held.clear();
@@ -222,7 +151,7 @@ impl TaggedBody {
             }
             let keep = self.possible_end(&value.held);
             let rest = value.held.split_off(value.held.len() - keep);
-            escape(&value.held, &mut self.ready);
+            escape(&value.held, &mut self.gained.ready);
             value.held = rest;
         }
         At::Value(value)
@@ -241,8 +170,8 @@ impl TaggedBody {
         let held = value.held.as_str();
         let text = held.strip_suffix('\n').filter(|_| lines).unwrap_or(held);
         if value.begun {
-            escape(text, &mut self.ready);
-            self.ready.push('"');
+            escape(text, &mut self.gained.ready);
+            self.gained.ready.push('"');
             return;
         }
         let text = text.strip_prefix('\n').filter(|_| lines).unwrap_or(text);
@@ -254,9 +183,76 @@ impl TaggedBody {
             (other, _) => other,
         };
         if value.surely != Some(true) && serde_json::from_str::<&RawValue>(bare).is_ok() {
-            self.ready.push_str(bare);
+            self.gained.ready.push_str(bare);
         } else {
-            json::write_string(text, &mut self.ready);
+            json::write_string(text, &mut self.gained.ready);
+        }
+    }
+}
+
+impl Body for TaggedBody {
+    fn gained(&mut self) -> &mut Gained {
+        &mut self.gained
+    }
+
+    fn arguments(&self) -> Progress {
+        match &self.at {
+            At::Value(_) | At::Key(_) | At::Behind { .. } | At::Object(_) => Progress::Open,
+            At::Done | At::Between(_) if self.complete => Progress::Complete,
+            _ if self.count > 0 => Progress::Open,
+            _ => Progress::Absent,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(self.at, At::Done)
+    }
+
+    fn in_string(&self) -> bool {
+        match &self.at {
+            At::Value(_) => true,
+            At::Object(raw) => raw.in_string(),
+            _ => false,
+        }
+    }
+
+    fn push(&mut self, c: char) -> Result<(), Malformed> {
+        self.at = match mem::replace(&mut self.at, At::Done) {
+            At::Head(head) => match head.push(c)? {
+                Step::Within(head) => At::Head(head),
+                Step::Behind(name) => {
+                    self.called.clone_from(&name);
+                    self.gained.name = Some(name);
+                    self.between(String::new(), c)?
+                }
+            },
+            At::Between(seen) => self.between(seen, c)?,
+            At::Object(raw) => self.object(raw, c)?,
+            At::Key(mut key) if !matches!(c, '<' | '>' | '"' | '\n') => {
+                if key.len() > LONGEST_KEY {
+                    return Err(Malformed);
+                }
+                key.push(c);
+                At::Key(key)
+            }
+            At::Key(key) => self.behind(key, String::new(), c)?,
+            At::Behind { key, seen } => self.behind(key, seen, c)?,
+            At::Value(value) => self.value(value, c),
+            At::Done => return Err(Malformed),
+        };
+        Ok(())
+    }
+
+    /// The call is over: between two elements, its object is too.
+    fn close(&mut self) {
+        match mem::replace(&mut self.at, At::Done) {
+            At::Between(_) => self.finish(),
+            At::Head(head) if !head.name.is_empty() => {
+                self.called.clone_from(&head.name);
+                self.gained.name = Some(head.name);
+                self.finish();
+            }
+            at => self.at = at,
         }
     }
 }

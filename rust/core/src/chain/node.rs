@@ -133,6 +133,15 @@ impl Node {
         self.0.first_item + self.0.parts.items.len()
     }
 
+    /// Whether no item but the leading instructions stands in the chain, and the model said nothing.
+    #[must_use]
+    pub fn only_instructs(&self) -> bool {
+        let seen = self.item_count();
+        let sampled = matches!(self.0.parts.tail, Tail::Sampled(_));
+        let last = || self.items(seen - 1..seen).iter().all(|item| item.is_instruction());
+        seen == 0 || !sampled && self.0.parts.leading == seen && last()
+    }
+
     /// The items with these indices, oldest first. Walks back only as far as needed.
     #[must_use]
     pub fn items(&self, range: Range<usize>) -> Vec<Arc<Item>> {

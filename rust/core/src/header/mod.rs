@@ -29,14 +29,14 @@ pub struct Knobs {
     pub verbosity: Option<&'static str>,
 }
 
-impl Knobs {
-    /// Every word of the API for effort and verbosity.
-    const WORDS: [&'static str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+/// The API's words for effort, least first, but for `none`. Those for verbosity are among them.
+pub const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
+impl Knobs {
     /// The word that is spelled so; none for what is no word for effort or verbosity.
     #[must_use]
     pub fn word(spelled: &str) -> Option<&'static str> {
-        Self::WORDS.iter().find(|word| **word == spelled).copied()
+        EFFORTS.iter().find(|word| **word == spelled).copied()
     }
 
     /// Thinking or not, the rest as the template has it.

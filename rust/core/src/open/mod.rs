@@ -98,12 +98,7 @@ impl Chains {
     pub fn open(&self, parent: Option<&Node>, request: OpenRequest<'_>) -> Result<Turn> {
         let input = parse_input(request.input)?;
         // Tools at the front of a conversation are the header's.
-        let is_front = |node: &Node| {
-            let count = node.item_count();
-            node.parts().leading == count
-                && node.items(0..count).iter().all(|item| item.is_instruction())
-        };
-        let (mut items, added) = input.settled(parent.is_none_or(is_front));
+        let (mut items, added) = input.settled(parent.is_none_or(Node::only_instructs));
         let found = match (parent, request.scope) {
             (None, Some(scope)) => self.index.find(scope, &items),
             _ => None,

@@ -5,9 +5,8 @@ use serde_json::Value;
 use super::template::{Given, Template};
 use super::ways::probe_tools;
 use crate::error::{Error, Result};
+use crate::header::EFFORTS;
 
-/// The API's words, least first, but for `none`.
-const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 /// The words of models whose template prints any word: gpt-oss.
 const TRAINED: [&str; 3] = ["low", "medium", "high"];
 /// A word that no template knows.

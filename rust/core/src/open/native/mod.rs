@@ -39,14 +39,6 @@ pub(super) fn open(
     }
 }
 
-/// Whether no item but the leading instructions stands in the chain, and the model said nothing.
-fn only_instructs(node: &Node) -> bool {
-    let seen = node.item_count();
-    let sampled = matches!(node.parts().tail, Tail::Sampled(_));
-    let last_instructs = || node.items(seen - 1..seen).iter().all(|item| item.is_instruction());
-    seen == 0 || !sampled && node.parts().leading == seen && last_instructs()
-}
-
 /// What of the parent's tokens stays, and what is to be rendered behind it.
 struct Plan<'a> {
     family: &'a dyn Family,
@@ -79,7 +71,7 @@ impl<'a> Plan<'a> {
         let seen = parent.map_or(0, Node::item_count);
         // The leading run is the header's, and may go on for as long as nothing else has come: some
         // families write it otherwise than system items behind that.
-        let new_leading = if parent.is_none_or(only_instructs) {
+        let new_leading = if parent.is_none_or(Node::only_instructs) {
             items.iter().take_while(|item| item.is_instruction()).count()
         } else {
             0

@@ -15,10 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from turnwire.errors import (
     InvariantError,
@@ -45,6 +43,7 @@ from turnwire.server.websocket import ABORT_EXTENSION, Connection
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from turnwire._core import Profile
@@ -290,7 +289,7 @@ class TurnwireApp:
 
     async def _health(self, request: Request, send: Send) -> Response:
         del request, send
-        return _json({"status": "ok"})
+        return http.json_response({"status": "ok"})
 
     async def _ready(self, request: Request, send: Send) -> Response:
         del request, send
@@ -300,20 +299,20 @@ class TurnwireApp:
         service.admission.check_open()
         if not service.engine.ready:
             raise OverloadedError("The engine is not ready.")
-        return _json({"status": "ready"})
+        return http.json_response({"status": "ready"})
 
     async def _debug_turns(self, request: Request, send: Send) -> Response:
         del send
         service = await self._started()
         service.admission.identify(request.scope)
-        return _json({"object": "list", "data": service.records.newest_last()})
+        return http.json_response({"object": "list", "data": service.records.newest_last()})
 
     async def _debug_turn(self, request: Request, send: Send) -> Response:
         del send
         service = await self._started()
         owner = service.admission.identify(request.scope).name
         response_id = route_path(request.scope).removeprefix(DEBUG_TURNS + "/")
-        return _json(dump(response_id, owner, service.records, service.profile))
+        return http.json_response(dump(response_id, owner, service.records, service.profile))
 
     # WebSocket
 
@@ -365,10 +364,6 @@ async def _drain(connection: Connection, jitter: float) -> None:
     if connection.idle:
         await asyncio.sleep(random.uniform(0, jitter))  # noqa: S311 -- spreads load, no secret
     connection.drain()
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 def app(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.responses import Response
 
 from turnwire.errors import (
@@ -53,6 +54,11 @@ def error_response(error: TurnwireError) -> Response:
     if isinstance(error, AuthenticationError):
         headers["www-authenticate"] = "Bearer"
     return Response(error_body(error), error.status, headers, media_type="application/json")
+
+
+def json_response(value: object) -> Response:
+    """Return ``value`` as JSON, with status 200."""
+    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 def sse(events: Iterable[Event]) -> bytes:

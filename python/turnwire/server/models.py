@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-from starlette.responses import Response
-
 from turnwire.errors import ModelNotFoundError
 from turnwire.server.access import route_path
+from turnwire.server.http import json_response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.types import Send
 
     from turnwire.server.app import Service
@@ -32,7 +31,7 @@ class ModelEndpoints:
         del send
         service = await self._started()
         service.admission.identify(request.scope)
-        return _json({"object": "list", "data": [self._describe(service.admission.model)]})
+        return json_response({"object": "list", "data": [self._describe(service.admission.model)]})
 
     async def show(self, request: Request, send: Send) -> Response:
         """Answer for one name. Raises ModelNotFoundError."""
@@ -42,11 +41,7 @@ class ModelEndpoints:
         name = route_path(request.scope).removeprefix("/v1/models/")
         if not service.admission.known_model(name):
             raise ModelNotFoundError(f"The model '{name}' does not exist.", param="model")
-        return _json(self._describe(name))
+        return json_response(self._describe(name))
 
     def _describe(self, model: str) -> dict[str, object]:
         return {"id": model, "object": "model", "created": self._created, "owned_by": "turnwire"}
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -48,7 +48,7 @@ class Opening:
 
     def __init__(self, *, chains: Chains, engine: Engine, recall: Recall, config: Config) -> None:
         self._profile: Profile = chains.profile
-        self.chains = chains
+        self._chains = chains
         self._prefix_scope = config.memory.prefix_scope
         self._engine = engine
         self._recall = recall
@@ -66,7 +66,7 @@ class Opening:
             parent = await self._stored(request.previous_response_id, exchange.principal.name)
         new_input = request.input_json
         opening = partial(
-            self.chains.open,
+            self._chains.open,
             parent,
             new_input,
             instructions=request.instructions or None,

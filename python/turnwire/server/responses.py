@@ -12,7 +12,7 @@ from turnwire.errors import InvalidValueError, ResponseNotFoundError
 from turnwire.protocol.frames import decode_create
 from turnwire.protocol.listing import input_items, listed, page_of
 from turnwire.protocol.validate import check_includes, validate
-from turnwire.server.http import JsonExchange, read_body
+from turnwire.server.http import JsonExchange, json_response, read_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -81,7 +81,7 @@ class ResponseEndpoints:
         response_id = _response_id(request)
         if not await service.recall.delete(response_id, principal.name):
             raise ResponseNotFoundError(response_id)
-        return _json({"id": response_id, "object": "response", "deleted": True})
+        return json_response({"id": response_id, "object": "response", "deleted": True})
 
     async def _count_input(self, request: Request, send: Send) -> Response:
         del send
@@ -95,7 +95,7 @@ class ResponseEndpoints:
         with admission.turn(principal):
             admission.check_model(wanted.model)
             tokens = await service.turns.count_input(JsonExchange(wanted, principal))
-        return _json({"object": "response.input_tokens", "input_tokens": tokens})
+        return json_response({"object": "response.input_tokens", "input_tokens": tokens})
 
     async def _response(self, request: Request) -> StoredResponse:
         service = await self._started()
@@ -115,7 +115,3 @@ def _response_id(request: Request) -> str:
 def _includes(request: Request) -> list[str]:
     query = request.query_params
     return [*query.getlist("include"), *query.getlist("include[]")]
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

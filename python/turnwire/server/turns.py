@@ -128,7 +128,7 @@ class Turns:
         self._prewarm = config.engine.prewarm
         self._in_progress: set[Exchange] = set()
         self.warm_ups = WarmUps(engine)
-        self.canary = Canary(self._opening.chains, one_in=config.model.verify_one_in)
+        self.canary = Canary(chains, one_in=config.model.verify_one_in)
 
     @property
     def in_progress(self) -> int:

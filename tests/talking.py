@@ -282,6 +282,15 @@ def said(known: Vocabulary, text: str) -> list[int]:
     return known.encode_run(text, first=False)
 
 
+def sampled(talk: Talk, text: str) -> list[int]:
+    """The ids of what a model says: controls as controls."""
+    ids: list[int] = []
+    for piece in talk.known.split(text):
+        control = talk.known.controls.get(piece)
+        ids += said(talk.known, piece) if control is None else [control]
+    return ids
+
+
 def spelled_otherwise(talk: Talk, ids: list[int]) -> list[int]:
     """The same bytes, one token in three spelled by smaller ones."""
     found: list[int] = []

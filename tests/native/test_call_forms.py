@@ -14,7 +14,7 @@ import pytest
 
 from looping import TOOLS
 from oracle import templates
-from talking import ASK, Talk, items_of, said
+from talking import ASK, Talk, items_of, sampled
 
 GEMMA, MINIMAX, LFM = "trl/gemma4_v5", "llama.cpp/MiniMax-M3", "trl/lfm2_2_5"
 _NS = "]<]minimax[>["
@@ -95,14 +95,6 @@ _READ: tuple[tuple[str, str, list[tuple[str, str]]], ...] = (
 )
 
 
-def _sampled(talk: Talk, text: str) -> list[int]:
-    ids: list[int] = []
-    for piece in talk.known.split(text):
-        control = talk.known.controls.get(piece)
-        ids += said(talk.known, piece) if control is None else [control]
-    return ids
-
-
 def _talk(name: str) -> Talk:
     talk = Talk(templates.template(name), "strict", "forms", effort="high")
     talk.instructions, talk.tools, talk.thinking = None, TOOLS, True
@@ -129,7 +121,7 @@ def _shown(item: dict[str, Any]) -> tuple[str, str]:
 def test_calls_are_read_as_they_are_meant(name, text, says):
     """However the ids come (law 6)."""
     talk = _talk(name)
-    ids = _sampled(talk, text)
+    ids = sampled(talk, text)
     assert _read(talk, ids) == says
     for seed in range(3):
         assert _read(talk, ids, Random(seed)) == says
@@ -182,7 +174,7 @@ def test_whatever_comes_is_well_formed_and_the_same_in_any_pieces(name):
     whole = 0
     for seed in range(150):
         pieces = random.choices(_PIECES[name], k=random.randrange(1, 25))
-        ids = _sampled(talk, "".join(pieces))
+        ids = sampled(talk, "".join(pieces))
         read = _read(talk, ids)
         assert read == _read(talk, ids, Random(seed))
         for kind, text in read:
@@ -198,7 +190,7 @@ def test_gemma_goes_on_behind_an_output(name):
     """The next prompt has the sampled ids, and opens reasoning where the template does."""
     talk = _talk(name)
     text = "<|channel>thought\nWhy?\n<channel|><|tool_call>call:ls{}<tool_call|>"
-    ids = _sampled(talk, text)
+    ids = sampled(talk, text)
     talk.answer(talk.open(ASK), ASK, ids)
     call_id = talk.items[-1]["call_id"]
     turn = talk.open([{"type": "function_call_output", "call_id": call_id, "output": "y"}])
@@ -206,6 +198,6 @@ def test_gemma_goes_on_behind_an_output(name):
     response = '<|tool_response>response:ls{value:<|"|>y<|"|>}<tool_response|>'
     opened = name == GEMMA
     assert prompt.endswith(f"<|turn>model\n{text}{response}" + "<|channel>thought\n" * opened)
-    rest = _sampled(talk, "So.\n<channel|>Done." if opened else "Done.")
+    rest = sampled(talk, "So.\n<channel|>Done." if opened else "Done.")
     read = [_shown(item) for item in items_of([*turn.push(rest), *turn.finish()])]
     assert read == [("reasoning", "So.")] * opened + [("message", "Done.")]

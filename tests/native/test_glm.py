@@ -14,7 +14,7 @@ import pytest
 from looping import SAYINGS, TOOLS, Loop, agents_loop, brought
 from oracle import templates, vocabulary
 from oracle.generic import Template
-from talking import ASK, Talk, items_of, profile_of, said
+from talking import ASK, Talk, items_of, profile_of, said, sampled
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -180,15 +180,6 @@ _PROMPTS = {
         "<|assistant|><think>"
     ),
 }
-
-
-def sampled(talk: Talk, text: str) -> list[int]:
-    """The ids of what a model says: controls as controls."""
-    ids: list[int] = []
-    for piece in talk.known.split(text):
-        control = talk.known.controls.get(piece)
-        ids += said(talk.known, piece) if control is None else [control]
-    return ids
 
 
 @each_trust

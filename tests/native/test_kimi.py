@@ -16,7 +16,7 @@ import pytest
 from looping import TOOLS, Loop, agents_loop, brought
 from oracle import ranks, templates, vocabulary
 from oracle.generic import Template
-from talking import ASK, Talk, items_of, profile_of, said, spelled_otherwise
+from talking import ASK, Talk, items_of, profile_of, sampled, spelled_otherwise
 from turnwire._core import Chains, Profile
 
 if TYPE_CHECKING:
@@ -62,15 +62,6 @@ def text_of(name: str) -> str:
 
 def template_of(name: str) -> Template:
     return Template(name, text_of(name), vocabulary.generic("kimi"))
-
-
-def sampled(talk: Talk, text: str) -> list[int]:
-    """The ids of what a model says: controls as controls."""
-    ids: list[int] = []
-    for piece in talk.known.split(text):
-        control = talk.known.controls.get(piece)
-        ids += said(talk.known, piece) if control is None else [control]
-    return ids
 
 
 class Model(Loop):

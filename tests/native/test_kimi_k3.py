@@ -15,7 +15,7 @@ import pytest
 from looping import TOOLS, Loop, agents_loop, brought
 from oracle import templates
 from oracle.generic import Template
-from talking import ASK, Talk, items_of, outputs_for, profile_of, said, spelled_otherwise
+from talking import ASK, Talk, items_of, outputs_for, profile_of, sampled, spelled_otherwise
 from turnwire import _core
 
 if TYPE_CHECKING:
@@ -47,15 +47,6 @@ def _called(name: str, index: int) -> str:
 
 def _argument(key: str, kind: str, value: str) -> str:
     return _open(f'argument key="{key}" type="{kind}"') + value + _close("argument")
-
-
-def sampled(talk: Talk, text: str) -> list[int]:
-    """The ids of what a model says: controls as controls."""
-    ids: list[int] = []
-    for piece in talk.known.split(text):
-        control = talk.known.controls.get(piece)
-        ids += said(talk.known, piece) if control is None else [control]
-    return ids
 
 
 class Model(Loop):

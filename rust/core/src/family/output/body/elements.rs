@@ -205,21 +205,17 @@ impl Body for ElementsBody {
             At::Behind(literal) => self.behind(literal, c)?,
             At::Content(mut held) => {
                 held.push(c);
-                let mark = &self.form.mark;
-                let letters = mark.id().is_none().then(|| mark.content().to_owned());
-                let keep = match &letters {
-                    Some(mark) if held.ends_with(mark) => {
-                        held.truncate(held.len() - mark.len());
-                        self.content(&held);
-                        self.at = At::Tag(String::new());
-                        return Ok(());
-                    }
-                    Some(mark) => begun_marker(&held, mark),
-                    None => 0,
+                let mark = self.form.mark.content();
+                let by_letters = self.form.mark.id().is_none();
+                let is_met = by_letters && held.ends_with(mark);
+                let kept = match (is_met, by_letters) {
+                    (true, _) => mark.len(),
+                    (false, true) => begun_marker(&held, mark),
+                    (false, false) => 0,
                 };
-                let rest = held.split_off(held.len() - keep);
+                let rest = held.split_off(held.len() - kept);
                 self.content(&held);
-                At::Content(rest)
+                if is_met { At::Tag(String::new()) } else { At::Content(rest) }
             }
             At::Tag(tag) if c == '>' => self.tag(&tag)?,
             At::Tag(mut tag) if tag.len() < LONGEST_KEY && (!tag.is_empty() || c == '<') => {

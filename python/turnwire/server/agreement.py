@@ -114,6 +114,12 @@ CALL = Conversation(
     ),
 )
 
+NOT_CALLED = tuple(
+    {name: value for name, value in message.items() if name != "tool_calls"}
+    for message in CALL.messages
+)
+"""The same without the call: a template that prints no calls renders both alike."""
+
 OWN_CALLS = frozenset({"harmony"})
 """Families whose calls are meant to differ from what the template prints (0014)."""
 
@@ -167,13 +173,12 @@ async def check_templates(engine: Engine, profile: Profile, prompt_of: PromptOf)
     if not isinstance(engine, TemplateRenderer):
         return []
     agreed = []
-    for conversation in (*CONVERSATIONS, CALL):
+    conversations = CONVERSATIONS if profile.family in OWN_CALLS else (*CONVERSATIONS, CALL)
+    for conversation in conversations:
         try:
-            if conversation is CALL and (
-                profile.family in OWN_CALLS or not await _shows_calls(engine)
-            ):
-                continue  # without a place for calls in the template, they are text of our own
             theirs = list(await engine.render(conversation.messages, ()))
+            if conversation is CALL and theirs == list(await engine.render(NOT_CALLED, ())):
+                continue  # without a place for calls in the template, they are text of our own
             ours = prompt_of(msgspec.json.encode(conversation.items))
         except (EngineError, RequestError) as error:
             log.warning("%s cannot be compared: %s", conversation.name, error.message)
@@ -183,15 +188,6 @@ async def check_templates(engine: Engine, profile: Profile, prompt_of: PromptOf)
         agreed.append(conversation.name)
     log.info("the engine's template agrees on %d conversations", len(agreed))
     return [f"its template, on {name}" for name in agreed]
-
-
-async def _shows_calls(engine: TemplateRenderer) -> bool:
-    """Whether the engine's template prints a tool call at all."""
-    without = [
-        {name: value for name, value in message.items() if name != "tool_calls"}
-        for message in CALL.messages
-    ]
-    return list(await engine.render(CALL.messages, ())) != list(await engine.render(without, ()))
 
 
 def _difference(profile: Profile, name: str, ours: list[int], theirs: list[int]) -> str:

@@ -77,6 +77,7 @@ class World:
         self.opens = self.model.added_tokens["<|im_start|>"]
         self.chains = _core.Chains(self.profile)
         self.known = [Known(None, (), (), (), found=False)]
+        self.continued = [self.known[0]]
         self.turns = 0
         self.steps = 0
 
@@ -136,9 +137,12 @@ def step(world: World, data: st.DataObject) -> None:
     generate = data.draw(st.sampled_from((True, True, True, False)), label="generates")
     talk: Conversation = data.draw(conversations(max_blocks=2), label="brings")
     world.steps += 1
-    new: Items = (*base.owed, *talk.items)
-    if base.node is None:  # no two conversations begin alike, so none is found by chance
+    new = talk.items
+    # No two conversations begin alike, nor go on alike from one node: none is found by chance.
+    if any(base is other for other in world.continued):
         new = ({"role": "user", "content": f"conversation {world.steps}"}, *new)
+    world.continued.append(base)
+    new = (*base.owed, *new)
 
     way = data.draw(st.sampled_from(("continues", "in full", "respelled", "edited")), label="way")
     items, before = (*base.items, *new), base
